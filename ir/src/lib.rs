@@ -1,0 +1,9 @@
+//! The language of Ringsmith: schedules and kernel plans, their text forms, and the verifier.
+//!
+//! No I/O, no threads, no clock, no CUDA.
+
+pub mod diagnostic;
+pub mod entity;
+pub mod kernel_plan;
+pub mod schedule;
+pub mod types;

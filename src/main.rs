@@ -1,0 +1,2 @@
+//! The `ringsmith` program. Everything is in the cli crate.
+fn main() {}
