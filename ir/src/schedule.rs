@@ -251,7 +251,11 @@ impl Schedule {
             | Collective::AllToAllV
             | Collective::SendRecv => 0..self.chunks,
             Collective::Broadcast | Collective::Scatter => {
-                if Some(rank) == self.root { 0..self.chunks } else { 0..0 }
+                if Some(rank) == self.root {
+                    0..self.chunks
+                } else {
+                    0..0
+                }
             }
             Collective::Barrier => 0..0,
         }
@@ -270,7 +274,11 @@ impl Schedule {
             | Collective::SendRecv => 0..self.chunks,
             Collective::ReduceScatter | Collective::Scatter => own,
             Collective::Reduce | Collective::Gather => {
-                if Some(rank) == self.root { 0..self.chunks } else { 0..0 }
+                if Some(rank) == self.root {
+                    0..self.chunks
+                } else {
+                    0..0
+                }
             }
             Collective::Barrier => 0..0,
         }

@@ -78,10 +78,7 @@ impl Collective {
 
     /// Whether a count is per rank and the buffers of one side hold one block a rank.
     pub const fn blocked(self) -> bool {
-        matches!(
-            self,
-            Self::AllGather | Self::ReduceScatter | Self::Gather | Self::Scatter | Self::AllToAll
-        )
+        matches!(self, Self::AllGather | Self::ReduceScatter | Self::Gather | Self::Scatter | Self::AllToAll)
     }
 }
 
@@ -180,8 +177,7 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// Every operation, in NCCL's order.
-    pub const ALL: [Self; 6] =
-        [Self::Sum, Self::Prod, Self::Max, Self::Min, Self::Avg, Self::PremulSum];
+    pub const ALL: [Self; 6] = [Self::Sum, Self::Prod, Self::Max, Self::Min, Self::Avg, Self::PremulSum];
 
     /// The spelling in text forms and on the command line.
     pub const fn name(self) -> &'static str {
