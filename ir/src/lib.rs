@@ -7,3 +7,4 @@ pub mod entity;
 pub mod kernel_plan;
 pub mod schedule;
 pub mod types;
+pub mod verify;

@@ -15,6 +15,7 @@ use crate::entity::{Buffer, Lane, LaneName, Link, OpAddress, Rank};
 use crate::types::{Collective, ReduceOp};
 use cranelift_entity::PrimaryMap;
 use std::fmt;
+use std::ops::Range;
 
 /// What a buffer is to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -237,51 +238,14 @@ impl Schedule {
         if self.collective.blocked() { self.chunks / self.ranks } else { self.chunks }
     }
 
-    /// Which chunks, numbered over the whole, are part of `rank`'s input. The postcondition and
-    /// the lifetime of `inout` chunks follow from it.
-    pub fn input_chunks(&self, rank: Rank) -> std::ops::Range<u32> {
-        let block = self.chunks_per_block();
-        let own = rank.as_u32() * block..(rank.as_u32() + 1) * block;
-        match self.collective {
-            Collective::AllGather | Collective::Gather => own,
-            Collective::AllReduce
-            | Collective::ReduceScatter
-            | Collective::Reduce
-            | Collective::AllToAll
-            | Collective::AllToAllV
-            | Collective::SendRecv => 0..self.chunks,
-            Collective::Broadcast | Collective::Scatter => {
-                if Some(rank) == self.root {
-                    0..self.chunks
-                } else {
-                    0..0
-                }
-            }
-            Collective::Barrier => 0..0,
-        }
+    /// Which chunks, numbered over the whole, are part of `rank`'s input.
+    pub fn input_chunks(&self, rank: Rank) -> Range<u32> {
+        input_chunks(self.collective, self.root, self.chunks, self.chunks_per_block(), rank)
     }
 
     /// Which chunks, numbered over the whole, are part of `rank`'s output.
-    pub fn output_chunks(&self, rank: Rank) -> std::ops::Range<u32> {
-        let block = self.chunks_per_block();
-        let own = rank.as_u32() * block..(rank.as_u32() + 1) * block;
-        match self.collective {
-            Collective::AllReduce
-            | Collective::AllGather
-            | Collective::Broadcast
-            | Collective::AllToAll
-            | Collective::AllToAllV
-            | Collective::SendRecv => 0..self.chunks,
-            Collective::ReduceScatter | Collective::Scatter => own,
-            Collective::Reduce | Collective::Gather => {
-                if Some(rank) == self.root {
-                    0..self.chunks
-                } else {
-                    0..0
-                }
-            }
-            Collective::Barrier => 0..0,
-        }
+    pub fn output_chunks(&self, rank: Rank) -> Range<u32> {
+        output_chunks(self.collective, self.root, self.chunks, self.chunks_per_block(), rank)
     }
 
     /// How many chunks a buffer of this kind must declare; `None` where any number will do.
@@ -313,4 +277,51 @@ impl Schedule {
             (BufferKind::Scratch, _) => Place::Scratch(slice.buffer, chunk),
         }
     }
+}
+
+/// Which of `chunks` chunks in blocks of `block` are part of `rank`'s input. The postcondition and
+/// the lifetime of `inout` chunks follow from it.
+pub fn input_chunks(
+    collective: Collective,
+    root: Option<Rank>,
+    chunks: u32,
+    block: u32,
+    rank: Rank,
+) -> Range<u32> {
+    match collective {
+        Collective::AllGather | Collective::Gather => own_block(block, rank),
+        Collective::AllReduce
+        | Collective::ReduceScatter
+        | Collective::Reduce
+        | Collective::AllToAll
+        | Collective::AllToAllV
+        | Collective::SendRecv => 0..chunks,
+        Collective::Broadcast | Collective::Scatter if Some(rank) == root => 0..chunks,
+        Collective::Broadcast | Collective::Scatter | Collective::Barrier => 0..0,
+    }
+}
+
+/// Which of `chunks` chunks in blocks of `block` are part of `rank`'s output.
+pub fn output_chunks(
+    collective: Collective,
+    root: Option<Rank>,
+    chunks: u32,
+    block: u32,
+    rank: Rank,
+) -> Range<u32> {
+    match collective {
+        Collective::AllReduce
+        | Collective::AllGather
+        | Collective::Broadcast
+        | Collective::AllToAll
+        | Collective::AllToAllV
+        | Collective::SendRecv => 0..chunks,
+        Collective::ReduceScatter | Collective::Scatter => own_block(block, rank),
+        Collective::Reduce | Collective::Gather if Some(rank) == root => 0..chunks,
+        Collective::Reduce | Collective::Gather | Collective::Barrier => 0..0,
+    }
+}
+
+fn own_block(block: u32, rank: Rank) -> Range<u32> {
+    rank.as_u32() * block..(rank.as_u32() + 1) * block
 }

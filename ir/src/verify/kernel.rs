@@ -1,0 +1,754 @@
+//! The verifier on kernel plans: the same machine, with slots, tiles and launches made real.
+//!
+//! # Why slots + 2 tiles and two launches are enough
+//! A FIFO's state is the distance between its two counters, which credits keep between 0 and
+//! `slots`. Lanes run the same ops for every tile, so from the tile at which the first slot is used
+//! again (tile `slots / messages`, at most `slots`) on, each further tile repeats the orderings of
+//! the one before, shifted by one; one tile more shows the repetition. A launch begins where the one
+//! before ended, with every credit back (V0601), so the second launch has the state of every later
+//! one. docs/verifier.md has the argument at length.
+
+use super::machine::{Collision, Machine, OpRef, Race};
+use super::schedule::{cycles, expected, finish};
+use super::value::{Content, Input, Value};
+use super::{Earned, Verified};
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::entity::{Lane, LaneName, Link, Rank};
+use crate::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place, Source};
+use crate::schedule::{Order, Protocol};
+use crate::types::Collective;
+use cranelift_entity::EntityRef;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// The most ops that one proof runs, over all tiles and launches.
+const MAX_STEPS: u64 = 100_000_000;
+
+/// Proves a kernel plan, or says everything that is wrong with it.
+///
+/// Errors: one diagnostic per mistake; places are op addresses in the message, since a kernel plan
+/// is seldom a text that somebody wrote.
+pub fn kernel_plan(plan: KernelPlan) -> Result<Verified<KernelPlan>, Vec<Diagnostic>> {
+    let found = check_static(&plan);
+    if !found.is_empty() {
+        return Err(finish(found));
+    }
+    let zones = plan.protocol != Protocol::Simple;
+    let (tiles, launches): (Vec<u16>, u16) =
+        if zones { (vec![1], 3) } else { ((1..=plan.slots as u16 + 2).collect(), 2) };
+    let ops: u64 = plan.lanes.values().map(|l| l.ops.len() as u64).sum();
+    let steps = ops * tiles.iter().map(|t| u64::from(*t)).sum::<u64>() * u64::from(launches) * 2;
+    if steps > MAX_STEPS {
+        return Err(vec![Diagnostic::new(
+            Code("V0605"),
+            format!("the proof would take {steps} steps; the bound is {MAX_STEPS}"),
+            Span::default(),
+            "too large to verify whole",
+        )]);
+    }
+    for tiles in tiles {
+        for in_place in [false, true] {
+            let found = Run::new(&plan, tiles, in_place).run(launches);
+            if !found.is_empty() {
+                return Err(finish(with_context(found, tiles, in_place)));
+            }
+        }
+    }
+    Ok(Verified { value: plan, facts: (), earned: Earned::Whole })
+}
+
+fn with_context(found: Vec<Diagnostic>, tiles: u16, in_place: bool) -> Vec<Diagnostic> {
+    let layout = if in_place { "input and output the same memory" } else { "input and output apart" };
+    let plural = if tiles == 1 { "" } else { "s" };
+    found.into_iter().map(|d| d.note(format!("found with {tiles} tile{plural} a chunk, {layout}"))).collect()
+}
+
+fn wrong(code: &'static str, message: String) -> Diagnostic {
+    Diagnostic::new(Code(code), message, Span::default(), "in the kernel plan")
+}
+
+/// The rules that need no run: ends of links, bounds, shape.
+fn check_static(plan: &KernelPlan) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    let names: BTreeSet<LaneName> = plan.lanes.values().map(|l| l.name).collect();
+    if names.len() != plan.lanes.len() {
+        found.push(wrong("V0603", "two lanes have the same name".to_owned()));
+    }
+    if plan.slots == 0 || plan.slots > 1024 {
+        found.push(wrong("V0603", format!("{} slots; there must be 1 to 1024", plan.slots)));
+    }
+    if plan.collective.blocked() && (plan.ranks == 0 || !plan.chunks.is_multiple_of(plan.ranks)) {
+        found.push(wrong("V0603", format!("{} chunks do not divide by {} ranks", plan.chunks, plan.ranks)));
+    }
+    for (link, decl) in plan.links.iter() {
+        for end in [decl.from, decl.to] {
+            if !names.contains(&end) {
+                found.push(wrong("V0603", format!("{link} ends at {end}, which is no lane")));
+            }
+        }
+    }
+    for (lane, decl) in plan.lanes.iter() {
+        if decl.name.rank.as_u32() >= plan.ranks {
+            found.push(wrong("V0603", format!("lane {} is of a rank that does not exist", decl.name)));
+            continue;
+        }
+        for (index, op) in decl.ops.iter().enumerate() {
+            if let Err(reason) = check_op(plan, decl.name, &op.kind) {
+                found.push(wrong("V0603", format!("{}: {reason}", plan.address(lane, index))));
+            }
+        }
+    }
+    found
+}
+
+fn check_op(plan: &KernelPlan, lane: LaneName, op: &KernelOpKind) -> Result<(), String> {
+    match op {
+        KernelOpKind::Wait(counter) => check_counter(plan, lane, *counter, false),
+        KernelOpKind::Signal(counter) => check_counter(plan, lane, *counter, true),
+        KernelOpKind::Move { dst, src, .. } => {
+            if dst.is_empty() || src.is_empty() {
+                return Err("a move needs a source and a destination".to_owned());
+            }
+            for source in src {
+                check_place(plan, lane, source.place, false)?;
+            }
+            dst.iter().try_for_each(|place| check_place(plan, lane, *place, true))
+        }
+    }
+}
+
+fn check_end(plan: &KernelPlan, lane: LaneName, link: Link, sends: bool) -> Result<(), String> {
+    let decl = plan.links.get(link).ok_or_else(|| format!("{link} is not declared"))?;
+    let end = if sends { decl.from } else { decl.to };
+    if end == lane { Ok(()) } else { Err(format!("that end of {link} belongs to {end}")) }
+}
+
+fn check_protocol(plan: &KernelPlan, zone: bool) -> Result<(), String> {
+    if (plan.protocol == Protocol::Simple) == zone {
+        return Err(format!("a plan of protocol {} has no such place or counter", plan.protocol));
+    }
+    Ok(())
+}
+
+fn check_cell(plan: &KernelPlan, link: Link, cell: u32) -> Result<(), String> {
+    let messages = plan.links.get(link).map_or(0, |l| l.messages);
+    if cell < messages { Ok(()) } else { Err(format!("{link} has {messages} cells, this is cell {cell}")) }
+}
+
+fn check_counter(plan: &KernelPlan, lane: LaneName, counter: Counter, signals: bool) -> Result<(), String> {
+    match counter {
+        Counter::Full(link) => check_protocol(plan, false).and(check_end(plan, lane, link, signals)),
+        Counter::Free(link) => check_protocol(plan, false).and(check_end(plan, lane, link, !signals)),
+        Counter::Cell(link, cell) => check_protocol(plan, true)
+            .and(check_end(plan, lane, link, signals))
+            .and_then(|()| check_cell(plan, link, cell)),
+    }
+}
+
+fn check_place(plan: &KernelPlan, lane: LaneName, place: Place, writes: bool) -> Result<(), String> {
+    match place {
+        Place::Input(chunk) if writes => Err(format!("input[{chunk}] is written")),
+        Place::Input(chunk) | Place::Output(chunk) if chunk >= plan.chunks => {
+            Err(format!("chunk {chunk} of {}", plan.chunks))
+        }
+        Place::Input(chunk) if !input_chunks(plan, lane.rank).contains(&chunk) => {
+            Err(format!("input[{chunk}] is no part of {}'s input", lane.rank))
+        }
+        Place::Output(chunk) if !output_chunks(plan, lane.rank).contains(&chunk) => {
+            Err(format!("output[{chunk}] is no part of {}'s result", lane.rank))
+        }
+        Place::Input(_) | Place::Output(_) => Ok(()),
+        Place::Scratch(buffer, chunk) => match plan.scratch.get(buffer) {
+            Some(decl) if chunk < decl.chunks => Ok(()),
+            Some(decl) => Err(format!("`{}` has {} chunks, this is chunk {chunk}", decl.name, decl.chunks)),
+            None => Err(format!("{buffer} is not declared")),
+        },
+        Place::Slot(link) => check_protocol(plan, false).and(check_end(plan, lane, link, writes)),
+        Place::Cell(link, cell) => check_protocol(plan, true)
+            .and(check_end(plan, lane, link, writes))
+            .and_then(|()| check_cell(plan, link, cell)),
+    }
+}
+
+fn input_chunks(plan: &KernelPlan, rank: Rank) -> std::ops::Range<u32> {
+    crate::schedule::input_chunks(plan.collective, plan.root, plan.chunks, plan.chunks_per_block(), rank)
+}
+
+fn output_chunks(plan: &KernelPlan, rank: Rank) -> std::ops::Range<u32> {
+    crate::schedule::output_chunks(plan.collective, plan.root, plan.chunks, plan.chunks_per_block(), rank)
+}
+
+/// Where a lane stands.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    tile: u16,
+    op: usize,
+    /// Sources of the current move whose cells have been waited for.
+    waited: usize,
+}
+
+/// Each end's sequence number of a link.
+#[derive(Clone, Copy, Default)]
+struct Sequence {
+    sent: usize,
+    taken: usize,
+}
+
+/// One run: a number of tiles and a layout.
+struct Run<'a> {
+    plan: &'a KernelPlan,
+    tiles: u16,
+    in_place: bool,
+    launch: u16,
+    machine: Machine,
+    at: Vec<Position>,
+    sequence: Vec<Sequence>,
+    /// First location of each rank's user memory and scratch.
+    per_rank: usize,
+    scratch_base: Vec<usize>,
+    slot_base: usize,
+    cell_base: Vec<usize>,
+    lanes_of: Vec<Vec<Lane>>,
+    lane_by_name: BTreeMap<LaneName, Lane>,
+    found: Vec<Diagnostic>,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a KernelPlan, tiles: u16, in_place: bool) -> Self {
+        let user = plan.chunks as usize * tiles as usize * if in_place { 1 } else { 2 };
+        let mut per_rank = user;
+        let mut scratch_base = Vec::new();
+        for decl in plan.scratch.values() {
+            scratch_base.push(per_rank);
+            per_rank += decl.chunks as usize;
+        }
+        let ranks = plan.ranks as usize;
+        let slot_base = per_rank * ranks;
+        let mut cells = 0;
+        let mut cell_base = Vec::new();
+        for link in plan.links.values() {
+            cell_base.push(cells);
+            cells += 2 * link.messages as usize;
+        }
+        let links = plan.links.len();
+        let (counters, slots) = match plan.protocol {
+            Protocol::Simple => (2 * links, links * plan.slots as usize),
+            Protocol::Ll | Protocol::Ll128 => (cells, cells),
+        };
+        let mut lanes_of = vec![Vec::new(); ranks];
+        for (lane, decl) in plan.lanes.iter() {
+            lanes_of[decl.name.rank.index()].push(lane);
+        }
+        let mut machine = Machine::new(plan.ranks, plan.lanes.len(), counters, slot_base + slots);
+        if plan.protocol == Protocol::Simple {
+            (0..links).for_each(|link| machine.preload(2 * link + 1, plan.slots));
+        }
+        Self {
+            plan,
+            tiles,
+            in_place,
+            launch: 0,
+            machine,
+            at: Vec::new(),
+            sequence: vec![Sequence::default(); links],
+            per_rank,
+            scratch_base,
+            slot_base,
+            cell_base,
+            lanes_of,
+            lane_by_name: plan.lanes.iter().map(|(l, d)| (d.name, l)).collect(),
+            found: Vec::new(),
+        }
+    }
+
+    fn run(mut self, launches: u16) -> Vec<Diagnostic> {
+        for launch in 0..launches {
+            self.launch = launch;
+            self.begin();
+            let mut ready: Vec<Lane> = self.plan.lanes.keys().collect();
+            while let Some(lane) = ready.pop() {
+                while self.step(lane) {}
+                ready.append(&mut self.machine.woken);
+            }
+            self.report_collisions();
+            if self.report_stuck() {
+                break;
+            }
+            self.check_balance();
+            if launch == 0 && self.plan.protocol != Protocol::Simple {
+                self.check_synchronising();
+            }
+            if self.found.is_empty() {
+                self.check_results();
+            }
+            if !self.found.is_empty() {
+                break;
+            }
+            for lanes in &self.lanes_of {
+                self.machine.join(lanes);
+            }
+        }
+        self.found
+    }
+
+    /// Gives every rank fresh inputs, and undefined outputs and scratch.
+    fn begin(&mut self) {
+        self.at = vec![Position::default(); self.plan.lanes.len()];
+        for rank in (0..self.plan.ranks).map(Rank::from_u32) {
+            let first = rank.index() * self.per_rank;
+            let user = self.scratch_base.first().copied().unwrap_or(self.per_rank);
+            for location in first..first + self.per_rank {
+                self.machine.define(location, Value::UNDEFINED);
+                if location < first + user {
+                    self.machine.release(location);
+                }
+            }
+            for chunk in input_chunks(self.plan, rank) {
+                for tile in 0..self.tiles {
+                    let input = Input { rank: rank.as_u32(), chunk, tile, launch: self.launch };
+                    let value = self.machine.values.input(input);
+                    let location = self.user(rank, chunk, tile, false);
+                    self.machine.define(location, value);
+                }
+            }
+        }
+    }
+
+    fn user(&self, rank: Rank, chunk: u32, tile: u16, output: bool) -> usize {
+        let tiles = self.tiles as usize;
+        let apart = if output && !self.in_place { self.plan.chunks as usize * tiles } else { 0 };
+        rank.index() * self.per_rank + apart + chunk as usize * tiles + tile as usize
+    }
+
+    fn cell(&self, link: Link, cell: u32) -> usize {
+        self.cell_base[link.index()] + 2 * cell as usize + usize::from(self.launch & 1)
+    }
+
+    fn location(&self, rank: Rank, tile: u16, place: Place, writes: bool) -> usize {
+        let slots = self.plan.slots as usize;
+        match place {
+            Place::Input(chunk) => self.user(rank, chunk, tile, false),
+            Place::Output(chunk) => self.user(rank, chunk, tile, true),
+            Place::Scratch(buffer, chunk) => {
+                rank.index() * self.per_rank + self.scratch_base[buffer.index()] + chunk as usize
+            }
+            Place::Slot(link) => {
+                let sequence = self.sequence[link.index()];
+                let number = if writes { sequence.sent } else { sequence.taken };
+                self.slot_base + link.index() * slots + number % slots
+            }
+            Place::Cell(link, cell) => self.slot_base + self.cell(link, cell),
+        }
+    }
+
+    fn counter(&self, counter: Counter) -> usize {
+        match counter {
+            Counter::Full(link) => 2 * link.index(),
+            Counter::Free(link) => 2 * link.index() + 1,
+            Counter::Cell(link, cell) => self.cell(link, cell),
+        }
+    }
+
+    /// Runs the lane's next op; false when it is blocked or at its end.
+    fn step(&mut self, lane: Lane) -> bool {
+        let decl = &self.plan.lanes[lane];
+        let mut position = self.at[lane.index()];
+        if position.op == decl.ops.len() {
+            position = Position { tile: position.tile + 1, op: 0, waited: 0 };
+        }
+        if position.tile >= self.tiles || decl.ops.is_empty() {
+            return false;
+        }
+        self.at[lane.index()] = position;
+        let at = OpRef { lane, op: position.op as u32 };
+        let done = match &decl.ops[position.op].kind {
+            KernelOpKind::Wait(counter) => self.wait(at, *counter),
+            KernelOpKind::Signal(counter) => {
+                self.signal(at, *counter);
+                true
+            }
+            KernelOpKind::Move { dst, src, post } => self.step_move(at, dst, src, *post),
+        };
+        if done {
+            self.at[lane.index()].op += 1;
+            self.at[lane.index()].waited = 0;
+        }
+        done
+    }
+
+    fn wait(&mut self, at: OpRef, counter: Counter) -> bool {
+        if self.machine.wait(at, self.counter(counter)).is_none() {
+            return false;
+        }
+        if let Counter::Cell(link, cell) = counter {
+            let location = self.slot_base + self.cell(link, cell);
+            self.machine.read(at, location);
+        }
+        true
+    }
+
+    fn signal(&mut self, at: OpRef, counter: Counter) {
+        self.machine.tick(at.lane);
+        match counter {
+            Counter::Full(link) => self.sequence[link.index()].sent += 1,
+            Counter::Free(link) => self.sequence[link.index()].taken += 1,
+            Counter::Cell(link, cell) => {
+                let location = self.slot_base + self.cell(link, cell);
+                self.machine.write(at, location, Value::EMPTY);
+            }
+        }
+        self.machine.signal(at, self.counter(counter), Vec::new());
+    }
+
+    fn step_move(&mut self, at: OpRef, dst: &[Place], src: &[Source], post: bool) -> bool {
+        for (index, source) in src.iter().enumerate().skip(self.at[at.lane.index()].waited) {
+            if let Place::Cell(link, cell) = source.place {
+                if self.machine.wait(at, self.cell(link, cell)).is_none() {
+                    return false;
+                }
+            }
+            self.at[at.lane.index()].waited = index + 1;
+        }
+        self.machine.tick(at.lane);
+        let terms: Vec<Value> = src.iter().map(|source| self.read(at, *source)).collect();
+        let mut value = self.machine.values.combine(&terms);
+        if post {
+            let fresh = !self.machine.values.is_post(value);
+            if !(fresh
+                && self.plan.collective.reduces()
+                && self.machine.values.complete(value, self.plan.ranks))
+            {
+                let what = self.machine.values.describe(value);
+                self.complain(
+                    "V0604",
+                    at,
+                    format!(
+                        "the last step of the operation is applied to {what}, which is not a complete result"
+                    ),
+                );
+            }
+            value = self.machine.values.post(value);
+        }
+        let rank = self.plan.lanes[at.lane].name.rank;
+        let tile = self.at[at.lane.index()].tile;
+        for place in dst {
+            let location = self.location(rank, tile, *place, true);
+            self.machine.write(at, location, value);
+            if let Place::Cell(link, cell) = place {
+                self.machine.signal(at, self.cell(*link, *cell), Vec::new());
+            }
+        }
+        true
+    }
+
+    fn read(&mut self, at: OpRef, source: Source) -> Value {
+        let rank = self.plan.lanes[at.lane].name.rank;
+        let location = self.location(rank, self.at[at.lane.index()].tile, source.place, false);
+        let value = self.machine.read(at, location);
+        if value == Value::UNDEFINED || value == Value::EMPTY {
+            let place = self.place_name(source.place);
+            self.complain("V0206", at, format!("{place} is read, which is undefined"));
+        }
+        let raw = self.machine.values.is_raw(value);
+        if !source.pre {
+            if raw && self.plan.collective.reduces() {
+                let place = self.place_name(source.place);
+                self.complain(
+                    "V0604",
+                    at,
+                    format!("{place} is a raw input; the first step of the operation is missing"),
+                );
+            }
+            return value;
+        }
+        if !(raw && self.plan.collective.reduces()) {
+            let what = self.machine.values.describe(value);
+            self.complain(
+                "V0604",
+                at,
+                format!("the first step of the operation is applied to {what}, which is no raw input"),
+            );
+        }
+        self.machine.values.pre(value)
+    }
+
+    fn name(&self, at: OpRef) -> String {
+        self.plan.address(at.lane, at.op as usize).to_string()
+    }
+
+    fn place_name(&self, place: Place) -> String {
+        match place {
+            Place::Input(chunk) => format!("input[{chunk}]"),
+            Place::Output(chunk) => format!("output[{chunk}]"),
+            Place::Scratch(buffer, chunk) => format!("{}[{chunk}]", self.plan.scratch[buffer].name),
+            Place::Slot(link) => format!("{link}.slot"),
+            Place::Cell(link, cell) => format!("{link}.cell[{cell}]"),
+        }
+    }
+
+    fn counter_name(counter: Counter) -> String {
+        match counter {
+            Counter::Full(link) => format!("{link}.full"),
+            Counter::Free(link) => format!("{link}.free"),
+            Counter::Cell(link, cell) => format!("{link}.cell[{cell}]"),
+        }
+    }
+
+    fn complain(&mut self, code: &'static str, at: OpRef, message: String) {
+        let position = self.at[at.lane.index()];
+        let diagnostic = wrong(code, format!("{}: {message}", self.name(at))).note(format!(
+            "in launch {}, tile {}",
+            self.launch + 1,
+            position.tile
+        ));
+        if self.found.len() < 1000 {
+            self.found.push(self.with_origin(diagnostic, at));
+        }
+    }
+
+    fn with_origin(&self, diagnostic: Diagnostic, at: OpRef) -> Diagnostic {
+        let origin = &self.plan.lanes[at.lane].ops[at.op as usize].origin;
+        if origin.is_empty() {
+            return diagnostic;
+        }
+        let list: Vec<String> = origin.iter().map(ToString::to_string).collect();
+        diagnostic.note(format!("{} stands for {} of the schedule", self.name(at), list.join(", ")))
+    }
+
+    fn report_collisions(&mut self) {
+        let mut seen = HashSet::new();
+        for c in std::mem::take(&mut self.machine.collisions) {
+            if seen.insert((c.race, c.first, c.second)) && self.found.len() < 1000 {
+                let diagnostic = self.collision(c);
+                self.found.push(diagnostic);
+            }
+        }
+    }
+
+    fn collision(&self, c: Collision) -> Diagnostic {
+        let (first, second) = (self.name(c.first), self.name(c.second));
+        let what = self.location_name(c.location);
+        let (code, message) = match c.race {
+            Race::WriteWrite => {
+                ("V0301", format!("nothing orders the write of {what} by {second} after the one by {first}"))
+            }
+            Race::ReadAfterWrite => {
+                ("V0302", format!("nothing orders the read of {what} by {second} after the write by {first}"))
+            }
+            Race::WriteAfterRead => {
+                ("V0303", format!("nothing orders the write of {what} by {second} after the read by {first}"))
+            }
+        };
+        self.with_origin(self.with_origin(wrong(code, message), c.first), c.second)
+    }
+
+    fn location_name(&self, location: usize) -> String {
+        if location >= self.slot_base {
+            let slot = location - self.slot_base;
+            return match self.plan.protocol {
+                Protocol::Simple => {
+                    let slots = self.plan.slots as usize;
+                    format!("slot {} of l{}", slot % slots, slot / slots)
+                }
+                Protocol::Ll | Protocol::Ll128 => {
+                    let link = self.cell_base.partition_point(|&b| b <= slot) - 1;
+                    format!("cell {} of l{link}", (slot - self.cell_base[link]) / 2)
+                }
+            };
+        }
+        let (rank, inside) = (location / self.per_rank, location % self.per_rank);
+        let scratch = self.scratch_base.partition_point(|&b| b <= inside);
+        if scratch > 0 {
+            let buffer = crate::entity::Buffer::from_u32(scratch as u32 - 1);
+            return format!(
+                "r{rank}'s {}[{}]",
+                self.plan.scratch[buffer].name,
+                inside - self.scratch_base[scratch - 1]
+            );
+        }
+        let chunks = self.plan.chunks as usize * self.tiles as usize;
+        let name = if inside >= chunks { "output" } else { "input" };
+        format!("r{rank}'s {name}[{}]", inside % chunks / self.tiles as usize)
+    }
+
+    fn report_stuck(&mut self) -> bool {
+        let mut blocked: BTreeMap<Lane, Counter> = BTreeMap::new();
+        for (lane, decl) in self.plan.lanes.iter() {
+            let position = self.at[lane.index()];
+            let Some(op) = decl.ops.get(position.op) else { continue };
+            if position.tile >= self.tiles {
+                continue;
+            }
+            match &op.kind {
+                KernelOpKind::Wait(counter) => {
+                    blocked.insert(lane, *counter);
+                }
+                KernelOpKind::Move { src, .. } => {
+                    if let Some(Place::Cell(link, cell)) = src.get(position.waited).map(|s| s.place) {
+                        blocked.insert(lane, Counter::Cell(link, cell));
+                    }
+                }
+                KernelOpKind::Signal(_) => unreachable!("signals do not block"),
+            }
+        }
+        let signaller = |counter: Counter| {
+            let name = match counter {
+                Counter::Full(link) | Counter::Cell(link, _) => self.plan.links[link].from,
+                Counter::Free(link) => self.plan.links[link].to,
+            };
+            self.lane_by_name.get(&name).copied()
+        };
+        let at = |lane: Lane| OpRef { lane, op: self.at[lane.index()].op as u32 };
+        let mut found = Vec::new();
+        for (&lane, &counter) in &blocked {
+            if signaller(counter).is_none_or(|s| !blocked.contains_key(&s)) {
+                let message = format!(
+                    "{} waits for {}, which is never signalled (launch {}, tile {})",
+                    self.name(at(lane)),
+                    Self::counter_name(counter),
+                    self.launch + 1,
+                    self.at[lane.index()].tile
+                );
+                found.push(self.with_origin(wrong("V0502", message), at(lane)));
+            }
+        }
+        for cycle in cycles(&blocked, signaller) {
+            let names: Vec<String> = cycle
+                .iter()
+                .map(|&l| format!("{} for {}", self.name(at(l)), Self::counter_name(blocked[&l])))
+                .collect();
+            let message =
+                format!("deadlock with {} slots: {} wait for each other", self.plan.slots, names.join(", "));
+            found.push(self.with_origin(wrong("V0501", message), at(cycle[0])));
+        }
+        self.found.append(&mut found);
+        !blocked.is_empty()
+    }
+
+    fn check_balance(&mut self) {
+        for (link, decl) in self.plan.links.iter() {
+            let counters: &[(Counter, usize)] = match self.plan.protocol {
+                Protocol::Simple => {
+                    &[(Counter::Full(link), 0), (Counter::Free(link), self.plan.slots as usize)]
+                }
+                Protocol::Ll | Protocol::Ll128 => &[],
+            };
+            let cells = (0..decl.messages)
+                .filter(|_| self.plan.protocol != Protocol::Simple)
+                .map(|cell| (Counter::Cell(link, cell), 0));
+            for (counter, wanted) in counters.iter().copied().chain(cells) {
+                let pending = self.machine.pending(self.counter(counter));
+                if pending != wanted {
+                    self.found.push(wrong(
+                        "V0601",
+                        format!(
+                            "a launch leaves {pending} signals on {} of the link from {} to {}; it must leave {wanted}",
+                            Self::counter_name(counter), decl.from, decl.to
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+
+    fn check_synchronising(&mut self) {
+        for rank in 0..self.plan.ranks as usize {
+            for other in (0..self.plan.ranks as usize).filter(|&o| o != rank) {
+                let heard = self.lanes_of[rank]
+                    .iter()
+                    .any(|&x| self.lanes_of[other].iter().any(|&of| self.machine.has_heard(x, of)));
+                if !heard {
+                    self.found.push(
+                        wrong("V0602", format!("r{rank} may end the launch before r{other} has started it"))
+                            .note("two parities of an epoch zone are enough only if every launch hears from every rank")
+                            .help("use protocol simple, or send an empty message"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn check_results(&mut self) {
+        if self.plan.collective == Collective::Barrier {
+            self.check_barrier();
+            return;
+        }
+        let mut trees: BTreeMap<(u32, u16), Value> = BTreeMap::new();
+        for rank in (0..self.plan.ranks).map(Rank::from_u32) {
+            for chunk in output_chunks(self.plan, rank) {
+                for tile in 0..self.tiles {
+                    let value = self.machine.value(self.user(rank, chunk, tile, true));
+                    if !self.check_result(rank, chunk, tile, value) {
+                        continue;
+                    }
+                    let first = *trees.entry((chunk, tile)).or_insert(value);
+                    if self.plan.collective == Collective::AllReduce
+                        && first != value
+                        && self.plan.order == Order::Same
+                    {
+                        let message = format!("ranks reduce chunk {chunk} in different orders");
+                        let (a, b) =
+                            (self.machine.values.describe(first), self.machine.values.describe(value));
+                        self.found.push(wrong("V0402", message).note(a).note(format!("{rank}: {b}")));
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_barrier(&mut self) {
+        for rank in 0..self.plan.ranks as usize {
+            for other in (0..self.plan.ranks as usize).filter(|&o| o != rank) {
+                let heard = self.lanes_of[rank]
+                    .iter()
+                    .any(|&x| self.lanes_of[other].iter().any(|&of| self.machine.has_heard(x, of)));
+                if !heard {
+                    self.found.push(wrong(
+                        "V0403",
+                        format!("r{rank} may leave the barrier before r{other} has entered it"),
+                    ));
+                }
+            }
+        }
+    }
+
+    fn check_result(&mut self, rank: Rank, chunk: u32, tile: u16, value: Value) -> bool {
+        let block = self.plan.chunks_per_block();
+        let input = expected(self.plan.collective, self.plan.root, block, rank, chunk).map(|input| Input {
+            tile,
+            launch: self.launch,
+            ..input
+        });
+        let right = match input {
+            Some(input) => self.machine.values.input(input) == value,
+            None => {
+                let of = Input { rank: 0, chunk, tile, launch: self.launch };
+                let parts =
+                    matches!(self.machine.values.content(value), Content::Parts { of: o, .. } if *o == of);
+                parts
+                    && self.machine.values.complete(value, self.plan.ranks)
+                    && self.machine.values.is_post(value)
+            }
+        };
+        if !right {
+            let found = self.machine.values.describe(value);
+            let wanted = input.map_or_else(
+                || format!("post of the sum over all ranks of chunk {chunk}"),
+                |i| format!("r{}[{}]", i.rank, i.chunk),
+            );
+            let code = match self.machine.values.content(value) {
+                Content::Parts { .. }
+                    if input.is_none() && self.machine.values.complete(value, self.plan.ranks) =>
+                {
+                    "V0604"
+                }
+                _ => "V0401",
+            };
+            self.found.push(
+                wrong(code, format!("{rank}'s output[{chunk}] ends with the wrong content"))
+                    .note(format!("expected {wanted}, tile {tile} of launch {}", self.launch + 1))
+                    .note(format!("found    {found}")),
+            );
+        }
+        right
+    }
+}

@@ -1,0 +1,131 @@
+//! The verifier: the only maker of [`Verified`] values.
+//!
+//! It runs twice on one engine ([`machine`]): on the schedule (what the author meant) and on the
+//! kernel plan (what will run). Both runs are exact, not heuristic: programs are deterministic, so
+//! one run over symbolic values decides deadlock, races and results for all inputs and timings.
+//!
+//! # The rules of a schedule
+//! | code | rule |
+//! | --- | --- |
+//! | V0101, V0102 | a link has one sending and one receiving lane |
+//! | V0103, V0104 | puts and signals start at the link's first rank, waits and gets at its second; a put goes to the rank at the link's other end |
+//! | V0105 | every signal is waited for within the launch |
+//! | V0106 | every put is published by a later signal on its link |
+//! | V0107 | a get follows a wait on its link |
+//! | V0201 | a chunk exists in its buffer |
+//! | V0202 | nobody writes an `input` buffer |
+//! | V0203 | a rank writes only chunks that are part of its own result; the rest is scratch's |
+//! | V0204 | `inout` stands alone: no `input` or `output` beside it |
+//! | V0205 | an op's source and destination differ |
+//! | V0206 | a chunk that is read is defined: part of the input, or written before |
+//! | V0301 | two writes of a chunk are ordered |
+//! | V0302 | a read is ordered after the write that it expects |
+//! | V0303 | a write is ordered after the reads of what it overwrites |
+//! | V0304 | a peer's user buffer is touched only after some op of its owner |
+//! | V0305 | and before the owner's last op |
+//! | V0401 | every output chunk ends with each contribution exactly once |
+//! | V0402 | every rank reduces an element in the same tree, unless `order = any` |
+//! | V0403 | no rank leaves a barrier before all have entered |
+//! | V0501 | no cycle of lanes that wait for each other |
+//! | V0502 | every wait has its signal |
+//!
+//! Input and output may be the same memory: a schedule with separate buffers is run once with them
+//! apart and once with them on top of each other, at the offsets the collective prescribes.
+//!
+//! # The rules of a kernel plan
+//! The same, with slots of finite number, tiles and launches made real: 1 to slots + 2 tiles per
+//! chunk and two launches in a row (three where zones are used). In addition:
+//!
+//! | code | rule |
+//! | --- | --- |
+//! | V0601 | a launch leaves every link as it found it: what was sent was taken, every credit is back |
+//! | V0602 | epoch zones are used only by plans whose launches end after every rank has started |
+//! | V0603 | links, lanes and counters are used at the right end, slots only in FIFO plans, cells only in zone plans |
+//! | V0604 | the operation's first step applies once to every raw input and its last once to every complete result |
+//! | V0605 | an expansion stays within the verifier's bound |
+
+mod kernel;
+mod machine;
+mod schedule;
+mod value;
+
+pub use kernel::kernel_plan;
+pub use schedule::{Fact, schedule};
+
+use std::fmt;
+use std::ops::Deref;
+
+/// How a proof was earned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Earned {
+    /// This very expansion was run.
+    Whole,
+    /// Too large to expand: the same program was run at the listed numbers of ranks.
+    Instances(Vec<u32>),
+    /// Read from a bundle or cache, which names the verifier that ran it.
+    Recorded {
+        /// Version of the verifier.
+        version: String,
+    },
+}
+
+impl fmt::Display for Earned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => f.write_str("whole"),
+            Self::Instances(ranks) => write!(f, "instances {ranks:?}"),
+            Self::Recorded { version } => write!(f, "recorded by {version}"),
+        }
+    }
+}
+
+/// A value that the verifier has proved, with what it learned on the way.
+#[derive(Clone, Debug)]
+pub struct Verified<T: Provable> {
+    value: T,
+    facts: T::Facts,
+    earned: Earned,
+}
+
+/// What can be proved.
+pub trait Provable {
+    /// What the proof learns, for the next stage.
+    type Facts: Clone + fmt::Debug;
+}
+
+impl Provable for crate::schedule::Schedule {
+    /// Per lane (in the schedule's order) and op.
+    type Facts = Vec<Vec<Fact>>;
+}
+
+impl Provable for crate::kernel_plan::KernelPlan {
+    type Facts = ();
+}
+
+impl<T: Provable> Verified<T> {
+    /// What the proof learned.
+    pub fn facts(&self) -> &T::Facts {
+        &self.facts
+    }
+
+    /// How the proof was earned.
+    pub fn earned(&self) -> &Earned {
+        &self.earned
+    }
+
+    /// The value, giving up the proof.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+}
+
+impl<T: Provable> Deref for Verified<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// At most this many mistakes are listed; a note says how many more there are.
+pub const MAX_DIAGNOSTICS: usize = 40;

@@ -1,0 +1,910 @@
+//! The verifier on schedules: static rules first, then one run of the abstract machine per layout of
+//! the user's buffers.
+
+use super::machine::{Collision, CounterId, LocationId, Machine, OpRef, Race, Snapshot};
+use super::value::{Input, Value};
+use super::{Earned, MAX_DIAGNOSTICS, Verified};
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::entity::{Lane, Link, Rank};
+use crate::schedule::{BufferKind, OpKind, Order, Place, Schedule, Slice};
+use crate::types::Collective;
+use cranelift_entity::{EntityRef, SecondaryMap};
+use std::collections::{BTreeMap, HashSet};
+
+/// What the run learned about one op: what lowering needs to know of buffers and reduction steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Fact {
+    /// The source is user memory that this launch has not written: the caller's input.
+    pub src_is_input: bool,
+    /// The destination, as it was before the op, is the caller's input.
+    pub dst_was_input: bool,
+    /// The op makes a result that holds every rank's contribution, from sources that do not.
+    pub completes: bool,
+}
+
+/// Proves a schedule, or says everything that is wrong with it.
+///
+/// Errors: one diagnostic per mistake, in the order of the text, at most [`MAX_DIAGNOSTICS`].
+pub fn schedule(schedule: Schedule) -> Result<Verified<Schedule>, Vec<Diagnostic>> {
+    let ends = Ends::check(&schedule)?;
+    let mut facts = Vec::new();
+    let layouts: &[Layout] =
+        if has_inout(&schedule) { &[Layout::Apart] } else { &[Layout::Apart, Layout::InPlace] };
+    let mut found = Vec::new();
+    for &layout in layouts {
+        let run = Run::new(&schedule, &ends, layout).run();
+        if layout == Layout::Apart {
+            facts = run.facts;
+        }
+        for mut diagnostic in run.diagnostics {
+            let known = |d: &Diagnostic| d.code == diagnostic.code && d.labels == diagnostic.labels;
+            if found.iter().any(known) {
+                continue;
+            }
+            if layout == Layout::InPlace {
+                diagnostic.notes.push("this happens when input and output are the same memory".to_owned());
+            }
+            found.push(diagnostic);
+        }
+    }
+    if found.is_empty() {
+        Ok(Verified { value: schedule, facts, earned: Earned::Whole })
+    } else {
+        Err(finish(found))
+    }
+}
+
+fn has_inout(schedule: &Schedule) -> bool {
+    schedule.buffers.values().any(|b| b.kind == BufferKind::Inout)
+}
+
+/// Sorts by place, drops repetitions of one mistake over many ranks, and cuts the list.
+pub(super) fn finish(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    found.sort_by_key(|d| (d.span(), d.code));
+    let mut kept: Vec<(Diagnostic, usize)> = Vec::new();
+    for diagnostic in found {
+        let spans = |d: &Diagnostic| d.labels.iter().map(|l| l.span).collect::<Vec<_>>();
+        let same = |d: &Diagnostic| {
+            d.code == diagnostic.code && spans(d) == spans(&diagnostic) && d.span() != Span::default()
+        };
+        match kept.iter_mut().find(|(d, _)| same(d)) {
+            Some((_, more)) => *more += 1,
+            None => kept.push((diagnostic, 0)),
+        }
+    }
+    let left_off = kept.len().saturating_sub(MAX_DIAGNOSTICS);
+    kept.truncate(MAX_DIAGNOSTICS);
+    let mut found: Vec<Diagnostic> = kept
+        .into_iter()
+        .map(|(d, more)| match more {
+            0 => d,
+            1 => d.note("the same happens once more, on other ranks or in later steps"),
+            _ => d.note(format!("the same happens {more} more times, on other ranks or in later steps")),
+        })
+        .collect();
+    if left_off > 0 {
+        let last = found.last_mut().expect("the list was longer than its bound");
+        last.notes.push(format!("{left_off} further mistakes are not listed"));
+    }
+    found
+}
+
+/// Which lanes a link joins.
+struct Ends {
+    from: SecondaryMap<Link, Option<Lane>>,
+    to: SecondaryMap<Link, Option<Lane>>,
+}
+
+impl Ends {
+    /// The rules that need no run.
+    fn check(schedule: &Schedule) -> Result<Self, Vec<Diagnostic>> {
+        let mut ends = Self { from: SecondaryMap::new(), to: SecondaryMap::new() };
+        let mut first_use: BTreeMap<(Link, bool), Span> = BTreeMap::new();
+        let mut found = Vec::new();
+        check_buffers(schedule, &mut found);
+        for (lane, decl) in schedule.lanes.iter() {
+            for op in &decl.ops {
+                check_slices(schedule, decl.name.rank, op.kind, op.span, &mut found);
+                let (link, sends) = match op.kind {
+                    OpKind::Put { link, .. } | OpKind::Signal { link } => (link, true),
+                    OpKind::Get { link, .. } | OpKind::Wait { link } => (link, false),
+                    OpKind::Reduce { .. } | OpKind::Copy { .. } => continue,
+                };
+                let Some(declared) = schedule.links.get(link) else {
+                    found.push(Diagnostic::new(
+                        Code("V0103"),
+                        format!("{link} is not declared"),
+                        op.span,
+                        "used here",
+                    ));
+                    continue;
+                };
+                let (own, other) =
+                    if sends { (declared.from, declared.to) } else { (declared.to, declared.from) };
+                if own != decl.name.rank {
+                    found.push(wrong_end(schedule, link, decl.name.rank, sends, op.span));
+                    continue;
+                }
+                if let OpKind::Put { peer, .. } | OpKind::Get { peer, .. } = op.kind {
+                    if peer != other {
+                        found.push(wrong_peer(schedule, link, peer, other, op.span));
+                        continue;
+                    }
+                }
+                let end = if sends { &mut ends.from[link] } else { &mut ends.to[link] };
+                match *end {
+                    None => {
+                        *end = Some(lane);
+                        first_use.insert((link, sends), op.span);
+                    }
+                    Some(first) if first != lane => {
+                        let (code, verb) = if sends { ("V0101", "send") } else { ("V0102", "receive") };
+                        let message =
+                            format!("{} and {} both {verb} on {link}", schedule.lanes[first].name, decl.name);
+                        found.push(
+                            Diagnostic::new(Code(code), message, op.span, "second lane")
+                                .label(first_use[&(link, sends)], "first lane")
+                                .help("give each lane a link of its own"),
+                        );
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        if found.is_empty() { Ok(ends) } else { Err(finish(found)) }
+    }
+}
+
+fn wrong_end(schedule: &Schedule, link: Link, rank: Rank, sends: bool, span: Span) -> Diagnostic {
+    let decl = &schedule.links[link];
+    let (code, what) = if sends { ("V0103", "sends") } else { ("V0104", "receives") };
+    Diagnostic::new(
+        Code(code),
+        format!("{rank} {what} on {link}, which goes from {} to {}", decl.from, decl.to),
+        span,
+        if sends {
+            "only the link's first rank may put and signal"
+        } else {
+            "only the link's second rank may wait and get"
+        },
+    )
+    .label(decl.span, "the link")
+}
+
+fn wrong_peer(schedule: &Schedule, link: Link, peer: Rank, other: Rank, span: Span) -> Diagnostic {
+    Diagnostic::new(
+        Code("V0103"),
+        format!("{link} joins this rank to {other}, not to {peer}"),
+        span,
+        format!("names {peer}"),
+    )
+    .label(schedule.links[link].span, "the link")
+}
+
+fn check_buffers(schedule: &Schedule, found: &mut Vec<Diagnostic>) {
+    let inout = schedule.buffers.values().find(|b| b.kind == BufferKind::Inout);
+    for buffer in schedule.buffers.values() {
+        let user = matches!(buffer.kind, BufferKind::Input | BufferKind::Output);
+        if let (Some(inout), true) = (inout, user) {
+            found.push(
+                Diagnostic::new(
+                    Code("V0204"),
+                    format!("`{}` stands beside the inout buffer `{}`", buffer.name, inout.name),
+                    buffer.span,
+                    "a second name for the same memory",
+                )
+                .label(inout.span, "already names input and output")
+                .help("use one inout buffer, or an input and an output"),
+            );
+        }
+    }
+}
+
+fn check_slices(schedule: &Schedule, rank: Rank, op: OpKind, span: Span, found: &mut Vec<Diagnostic>) {
+    let (src, dst, dst_rank) = match op {
+        OpKind::Put { src, peer, dst, .. } => ((rank, src), (peer, dst), peer),
+        OpKind::Get { peer, src, dst, .. } => ((peer, src), (rank, dst), rank),
+        OpKind::Reduce { dst, src } | OpKind::Copy { src, dst } => ((rank, src), (rank, dst), rank),
+        OpKind::Signal { .. } | OpKind::Wait { .. } => return,
+    };
+    let before = found.len();
+    for (at, slice) in [src, dst] {
+        match schedule.buffers.get(slice.buffer) {
+            None => found.push(Diagnostic::new(
+                Code("V0201"),
+                format!("{} is not declared", slice.buffer),
+                span,
+                "used here",
+            )),
+            Some(decl) if slice.chunk >= decl.chunks => found.push(
+                Diagnostic::new(
+                    Code("V0201"),
+                    format!("{at}'s `{}` has {} chunks", decl.name, decl.chunks),
+                    span,
+                    format!("this is chunk {}", slice.chunk),
+                )
+                .label(decl.span, "declared here"),
+            ),
+            Some(_) => {}
+        }
+        if at.as_u32() >= schedule.ranks {
+            found.push(Diagnostic::new(
+                Code("V0103"),
+                format!("there is no {at}"),
+                span,
+                format!("the last rank is r{}", schedule.ranks.saturating_sub(1)),
+            ));
+        }
+    }
+    if found.len() > before {
+        return;
+    }
+    let decl = &schedule.buffers[dst.1.buffer];
+    let writable = match schedule.place(dst_rank, dst.1) {
+        Place::Input(_) => {
+            found.push(
+                Diagnostic::new(
+                    Code("V0202"),
+                    format!("writes the input buffer `{}`", decl.name),
+                    span,
+                    "the caller's input must stay as it is",
+                )
+                .label(decl.span, "declared input here"),
+            );
+            true
+        }
+        Place::Output(chunk) | Place::Inout(chunk) => schedule.output_chunks(dst_rank).contains(&chunk),
+        Place::Scratch(..) => true,
+    };
+    if !writable {
+        let message = format!(
+            "chunk {} of `{}` is no part of {dst_rank}'s result in {}",
+            dst.1.chunk, decl.name, schedule.collective
+        );
+        found.push(
+            Diagnostic::new(Code("V0203"), message, span, "written here")
+                .note("outside its result a rank has no memory to write but scratch")
+                .help("keep intermediate values in a scratch buffer"),
+        );
+    }
+    if src == dst {
+        found.push(Diagnostic::new(
+            Code("V0205"),
+            "source and destination are the same chunk",
+            span,
+            "does nothing, or counts a contribution twice",
+        ));
+    }
+}
+
+/// How the user's buffers lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Apart,
+    InPlace,
+}
+
+struct Outcome {
+    diagnostics: Vec<Diagnostic>,
+    facts: Vec<Vec<Fact>>,
+}
+
+/// One run.
+struct Run<'a> {
+    schedule: &'a Schedule,
+    ends: &'a Ends,
+    layout: Layout,
+    machine: Machine,
+    /// Next op of each lane.
+    next: Vec<usize>,
+    /// Puts and copies of a lane that its next signal on a link publishes.
+    unpublished: SecondaryMap<Link, Vec<(LocationId, OpRef)>>,
+    snapshots: SecondaryMap<Link, Option<Snapshot>>,
+    scratch_base: Vec<usize>,
+    per_rank: usize,
+    written: Vec<bool>,
+    lanes_of: Vec<Vec<Lane>>,
+    /// Remote reads of user memory: (owner, reader, reader's tick).
+    remote_reads: Vec<(Rank, OpRef, u32)>,
+    diagnostics: Vec<Diagnostic>,
+    facts: Vec<Vec<Fact>>,
+}
+
+impl<'a> Run<'a> {
+    fn new(schedule: &'a Schedule, ends: &'a Ends, layout: Layout) -> Self {
+        let user = schedule.chunks as usize * if layout == Layout::Apart { 2 } else { 1 };
+        let mut scratch_base = Vec::new();
+        let mut per_rank = user;
+        for buffer in schedule.buffers.values() {
+            scratch_base.push(per_rank);
+            if buffer.kind == BufferKind::Scratch {
+                per_rank += buffer.chunks as usize;
+            }
+        }
+        let ranks = schedule.ranks as usize;
+        let mut lanes_of = vec![Vec::new(); ranks];
+        for (lane, decl) in schedule.lanes.iter() {
+            lanes_of[decl.name.rank.index()].push(lane);
+        }
+        let mut run = Self {
+            schedule,
+            ends,
+            layout,
+            machine: Machine::new(
+                schedule.ranks,
+                schedule.lanes.len(),
+                schedule.links.len(),
+                per_rank * ranks,
+            ),
+            next: vec![0; schedule.lanes.len()],
+            unpublished: SecondaryMap::new(),
+            snapshots: SecondaryMap::new(),
+            scratch_base,
+            per_rank,
+            written: vec![false; per_rank * ranks],
+            lanes_of,
+            remote_reads: Vec::new(),
+            diagnostics: Vec::new(),
+            facts: schedule.lanes.values().map(|l| vec![Fact::default(); l.ops.len()]).collect(),
+        };
+        run.define_inputs();
+        run
+    }
+
+    fn define_inputs(&mut self) {
+        for rank in (0..self.schedule.ranks).map(Rank::from_u32) {
+            for chunk in self.schedule.input_chunks(rank) {
+                let value =
+                    self.machine.values.input(Input { rank: rank.as_u32(), chunk, tile: 0, launch: 0 });
+                let location = self.user(rank, chunk, false);
+                self.machine.define(location, value);
+            }
+        }
+    }
+
+    /// Location of a user chunk. With inout buffers and separate memory, the chunk moves from input
+    /// to output at its first write; the run keeps it in one place, which is the same.
+    fn user(&self, rank: Rank, chunk: u32, output: bool) -> LocationId {
+        let apart = self.layout == Layout::Apart && output;
+        rank.index() * self.per_rank + chunk as usize + if apart { self.schedule.chunks as usize } else { 0 }
+    }
+
+    fn location(&self, rank: Rank, slice: Slice) -> LocationId {
+        match self.schedule.place(rank, slice) {
+            Place::Input(chunk) | Place::Inout(chunk) => self.user(rank, chunk, false),
+            Place::Output(chunk) => self.user(rank, chunk, true),
+            Place::Scratch(buffer, chunk) => {
+                rank.index() * self.per_rank + self.scratch_base[buffer.index()] + chunk as usize
+            }
+        }
+    }
+
+    fn is_user(&self, slice: Slice) -> bool {
+        self.schedule.buffers[slice.buffer].kind != BufferKind::Scratch
+    }
+
+    fn span(&self, op: OpRef) -> Span {
+        self.schedule.lanes[op.lane].ops[op.op as usize].span
+    }
+
+    fn name(&self, op: OpRef) -> String {
+        self.schedule.address(op.lane, op.op as usize).to_string()
+    }
+
+    fn run(mut self) -> Outcome {
+        let mut ready: Vec<Lane> = self.schedule.lanes.keys().collect();
+        while let Some(lane) = ready.pop() {
+            while self.step(lane) {}
+            ready.append(&mut self.machine.woken);
+        }
+        self.report_collisions();
+        if self.report_stuck() {
+            return Outcome { diagnostics: self.diagnostics, facts: self.facts };
+        }
+        self.report_unused();
+        self.check_owners_stay();
+        // A wrong result that follows from a race is the race's news, not news of its own.
+        if self.diagnostics.is_empty() {
+            self.check_results();
+        }
+        Outcome { diagnostics: self.diagnostics, facts: self.facts }
+    }
+
+    /// Runs the lane's next op; false when it is blocked or at its end.
+    fn step(&mut self, lane: Lane) -> bool {
+        let decl = &self.schedule.lanes[lane];
+        let Some(op) = decl.ops.get(self.next[lane.index()]) else { return false };
+        let at = OpRef { lane, op: self.next[lane.index()] as u32 };
+        let rank = decl.name.rank;
+        if let OpKind::Wait { link } = op.kind {
+            let counter: CounterId = link.index();
+            let Some(snapshot) = self.machine.wait(at, counter) else { return false };
+            self.snapshots[link] = Some(snapshot);
+            self.next[lane.index()] += 1;
+            return true;
+        }
+        self.machine.tick(lane);
+        self.next[lane.index()] += 1;
+        match op.kind {
+            OpKind::Wait { .. } => unreachable!("handled above"),
+            OpKind::Signal { link } => {
+                let puts = std::mem::take(&mut self.unpublished[link]);
+                self.machine.signal(at, link.index(), puts.into_iter().map(|(l, _)| l).collect());
+            }
+            OpKind::Put { src, peer, dst, link } => {
+                let value = self.read(at, rank, src);
+                let to = self.location(peer, dst);
+                if self.is_user(dst) {
+                    self.check_owner_is_in(at, peer);
+                }
+                self.note_destination(at, to, dst);
+                self.machine.put(at, to, value);
+                self.written[to] = true;
+                self.unpublished[link].push((to, at));
+            }
+            OpKind::Get { peer, src, dst, link } => self.get(at, (rank, dst), (peer, src), link),
+            OpKind::Reduce { dst, src } => self.reduce(at, rank, dst, src),
+            OpKind::Copy { src, dst } => {
+                let value = self.read(at, rank, src);
+                self.store(at, rank, dst, value);
+            }
+        }
+        true
+    }
+
+    fn fact(&mut self, at: OpRef) -> &mut Fact {
+        &mut self.facts[at.lane.index()][at.op as usize]
+    }
+
+    fn note_destination(&mut self, at: OpRef, location: LocationId, dst: Slice) {
+        let was_input = self.is_user(dst) && !self.written[location];
+        self.fact(at).dst_was_input = was_input;
+    }
+
+    fn read(&mut self, at: OpRef, rank: Rank, src: Slice) -> Value {
+        let location = self.location(rank, src);
+        let value = self.machine.read(at, location);
+        self.fact(at).src_is_input = self.is_user(src) && !self.written[location];
+        self.check_defined(at, value, rank, src);
+        value
+    }
+
+    fn check_defined(&mut self, at: OpRef, value: Value, rank: Rank, slice: Slice) {
+        if value == Value::UNDEFINED {
+            let decl = &self.schedule.buffers[slice.buffer];
+            let what = match decl.kind {
+                BufferKind::Scratch | BufferKind::Output => "nobody has written it in this launch",
+                BufferKind::Input | BufferKind::Inout => {
+                    "it is no part of this rank's input, and nobody has written it"
+                }
+            };
+            self.diagnostics.push(
+                Diagnostic::new(
+                    Code("V0206"),
+                    format!(
+                        "{} reads {rank}'s `{}[{}]`, which is undefined",
+                        self.name(at),
+                        decl.name,
+                        slice.chunk
+                    ),
+                    self.span(at),
+                    what,
+                )
+                .label(decl.span, "the buffer"),
+            );
+        }
+    }
+
+    fn store(&mut self, at: OpRef, rank: Rank, dst: Slice, value: Value) {
+        let location = self.location(rank, dst);
+        self.note_destination(at, location, dst);
+        self.machine.write(at, location, value);
+        self.written[location] = true;
+    }
+
+    fn reduce(&mut self, at: OpRef, rank: Rank, dst: Slice, src: Slice) {
+        let term = self.read(at, rank, src);
+        let location = self.location(rank, dst);
+        let own = self.machine.read(at, location);
+        self.check_defined(at, own, rank, dst);
+        let value = self.machine.values.combine(&[own, term]);
+        let ranks = self.schedule.ranks;
+        let values = &self.machine.values;
+        let completes =
+            values.complete(value, ranks) && !values.complete(own, ranks) && !values.complete(term, ranks);
+        self.fact(at).completes = completes;
+        self.store(at, rank, dst, value);
+    }
+
+    fn get(&mut self, at: OpRef, to: (Rank, Slice), from: (Rank, Slice), link: Link) {
+        let source = self.location(from.0, from.1);
+        let value = match self.snapshots[link].clone() {
+            Some(snapshot) => self.machine.read_as_of(at, source, &snapshot),
+            None => {
+                self.diagnostics.push(
+                    Diagnostic::new(
+                        Code("V0107"),
+                        format!("{} gets over {link} before it has waited on it", self.name(at)),
+                        self.span(at),
+                        format!("nothing says that {}'s memory is ready", from.0),
+                    )
+                    .help(format!("wait for a signal on {link} first")),
+                );
+                self.machine.read(at, source)
+            }
+        };
+        self.fact(at).src_is_input = self.is_user(from.1) && !self.written[source];
+        self.check_defined(at, value, from.0, from.1);
+        if self.is_user(from.1) {
+            self.check_owner_is_in(at, from.0);
+            let tick = self.machine.seen(at.lane, at.lane);
+            self.remote_reads.push((from.0, at, tick));
+        }
+        self.store(at, to.0, to.1, value);
+    }
+
+    fn check_owner_is_in(&mut self, at: OpRef, owner: Rank) {
+        let heard = self.lanes_of[owner.index()].iter().any(|&l| self.machine.has_heard(at.lane, l));
+        if !heard {
+            self.diagnostics.push(
+                Diagnostic::new(
+                    Code("V0304"),
+                    format!(
+                        "{} touches {owner}'s user buffer, and {owner} may not have entered the launch",
+                        self.name(at)
+                    ),
+                    self.span(at),
+                    format!("no op of {owner} happens before this"),
+                )
+                .note(
+                    "a rank's input and output belong to the schedule only between its first and its last op",
+                )
+                .help(format!("let {owner} signal first, or put into scratch")),
+            );
+        }
+    }
+
+    fn check_owners_stay(&mut self) {
+        for (owner, reader, tick) in std::mem::take(&mut self.remote_reads) {
+            let seen =
+                self.lanes_of[owner.index()].iter().any(|&l| self.machine.seen(l, reader.lane) >= tick);
+            if !seen {
+                self.diagnostics.push(
+                    Diagnostic::new(
+                        Code("V0305"),
+                        format!("{owner} may leave while {} still reads its memory", self.name(reader)),
+                        self.span(reader),
+                        format!("no op of {owner} happens after this read"),
+                    )
+                    .help(format!("signal back to {owner} after the read, and let it wait")),
+                );
+            }
+        }
+    }
+
+    fn report_collisions(&mut self) {
+        let mut seen = HashSet::new();
+        for collision in std::mem::take(&mut self.machine.collisions) {
+            if seen.insert(collision) {
+                let diagnostic = self.collision(collision);
+                self.diagnostics.push(diagnostic);
+            }
+        }
+    }
+
+    fn collision(&self, c: Collision) -> Diagnostic {
+        let (rank, what) = self.describe_location(c.location);
+        let (first, second) = (self.name(c.first), self.name(c.second));
+        let (code, message, at_second, at_first) = match c.race {
+            Race::WriteWrite => (
+                "V0301",
+                format!("nothing orders the write of {what} by {second} after the one by {first}"),
+                format!("{second} writes {rank}'s {what} here"),
+                format!("{first} writes it here"),
+            ),
+            Race::ReadAfterWrite => (
+                "V0302",
+                format!("nothing orders the read of {what} by {second} after the write by {first}"),
+                format!("{second} reads {rank}'s {what} here"),
+                format!("{first} writes it here"),
+            ),
+            Race::WriteAfterRead => (
+                "V0303",
+                format!("nothing orders the write of {what} by {second} after the read by {first}"),
+                format!("{second} overwrites {rank}'s {what} here"),
+                format!("{first} reads it here"),
+            ),
+        };
+        let mut diagnostic = Diagnostic::new(Code(code), message, self.span(c.second), at_second)
+            .label(self.span(c.first), at_first);
+        if c.open {
+            diagnostic = diagnostic.note(format!(
+                "a put is in memory only once its receiver has waited for the next signal on its link; {first} has not been waited for"
+            ));
+        }
+        diagnostic
+    }
+
+    fn describe_location(&self, location: LocationId) -> (Rank, String) {
+        let rank = Rank::from_u32((location / self.per_rank) as u32);
+        let inside = location % self.per_rank;
+        for (buffer, decl) in self.schedule.buffers.iter() {
+            let base = self.scratch_base[buffer.index()];
+            if decl.kind == BufferKind::Scratch && (base..base + decl.chunks as usize).contains(&inside) {
+                return (rank, format!("`{}[{}]`", decl.name, inside - base));
+            }
+        }
+        let chunks = self.schedule.chunks as usize;
+        let output = inside >= chunks;
+        let kind = |k: BufferKind| self.schedule.buffers.values().find(|b| b.kind == k);
+        let decl = kind(BufferKind::Inout)
+            .or_else(|| kind(if output { BufferKind::Output } else { BufferKind::Input }));
+        let name = decl.map_or("user memory", |d| d.name.as_str());
+        let whole = if chunks == 0 { 0 } else { inside % chunks };
+        let shown = match decl {
+            Some(d) if d.chunks < self.schedule.chunks => whole % self.schedule.chunks_per_block() as usize,
+            _ => whole,
+        };
+        (rank, format!("`{name}[{shown}]`"))
+    }
+
+    /// Lanes that never reach their end. True if there are any.
+    fn report_stuck(&mut self) -> bool {
+        let stuck: Vec<(Lane, Link)> = self
+            .schedule
+            .lanes
+            .iter()
+            .filter_map(|(lane, decl)| match decl.ops.get(self.next[lane.index()])?.kind {
+                OpKind::Wait { link } => Some((lane, link)),
+                _ => unreachable!("only waits block"),
+            })
+            .collect();
+        let blocked: BTreeMap<Lane, Link> = stuck.iter().copied().collect();
+        for &(lane, link) in &stuck {
+            let sender = self.ends.from[link];
+            if sender.is_none_or(|s| !blocked.contains_key(&s)) {
+                let diagnostic = self.missing_signal(lane, link, sender);
+                self.diagnostics.push(diagnostic);
+            }
+        }
+        for cycle in cycles(&blocked, |link| self.ends.from[link]) {
+            let diagnostic = self.cycle(&cycle, &blocked);
+            self.diagnostics.push(diagnostic);
+        }
+        !stuck.is_empty()
+    }
+
+    fn at(&self, lane: Lane) -> OpRef {
+        OpRef { lane, op: self.next[lane.index()] as u32 }
+    }
+
+    fn missing_signal(&self, lane: Lane, link: Link, sender: Option<Lane>) -> Diagnostic {
+        let at = self.at(lane);
+        let label = match sender {
+            None => format!("nobody ever signals {link}"),
+            Some(s) => format!("{} has ended without this signal", self.schedule.lanes[s].name),
+        };
+        let waits = self.schedule.lanes[lane].ops[..at.op as usize]
+            .iter()
+            .filter(|o| o.kind == OpKind::Wait { link })
+            .count();
+        Diagnostic::new(
+            Code("V0502"),
+            format!("{} waits on {link} for a signal that never comes", self.name(at)),
+            self.span(at),
+            label,
+        )
+        .label(self.schedule.links[link].span, "the link")
+        .note(format!("this is wait number {} on {link}", waits + 1))
+    }
+
+    fn cycle(&self, cycle: &[Lane], blocked: &BTreeMap<Lane, Link>) -> Diagnostic {
+        let first = self.at(cycle[0]);
+        let names: Vec<String> = cycle.iter().map(|&l| self.name(self.at(l))).collect();
+        let label = |lane: Lane| {
+            let sender = self.ends.from[blocked[&lane]].expect("a cycle is made of known senders");
+            format!(
+                "{} waits here on {} for {}",
+                self.schedule.lanes[lane].name, blocked[&lane], self.schedule.lanes[sender].name
+            )
+        };
+        let mut diagnostic = Diagnostic::new(
+            Code("V0501"),
+            format!("deadlock: {} wait for each other", names.join(", ")),
+            self.span(first),
+            label(cycle[0]),
+        );
+        for &lane in cycle.iter().skip(1).take(7) {
+            diagnostic = diagnostic.label(self.span(self.at(lane)), label(lane));
+        }
+        diagnostic
+    }
+
+    fn report_unused(&mut self) {
+        for (link, decl) in self.schedule.links.iter() {
+            let pending = self.machine.pending(link.index());
+            if pending > 0 {
+                let at = self.machine.oldest_signal(link.index()).expect("schedules preload nothing");
+                self.diagnostics.push(
+                    Diagnostic::new(
+                        Code("V0105"),
+                        format!("{} signals {link}, and nobody waits for it", self.name(at)),
+                        self.span(at),
+                        format!("{pending} more signals than waits on {link}"),
+                    )
+                    .label(decl.span, "the link")
+                    .note("the next launch would take this signal for its own"),
+                );
+            }
+            for &(_, put) in &self.unpublished[link] {
+                self.diagnostics.push(
+                    Diagnostic::new(
+                        Code("V0106"),
+                        format!("{} is never published", self.name(put)),
+                        self.span(put),
+                        format!("no signal on {link} follows"),
+                    )
+                    .help(format!("signal {link} after the put")),
+                );
+            }
+        }
+    }
+
+    fn check_results(&mut self) {
+        if self.schedule.collective == Collective::Barrier {
+            self.check_barrier();
+            return;
+        }
+        let has_inout = has_inout(self.schedule);
+        let mut trees: BTreeMap<u32, (Value, Rank)> = BTreeMap::new();
+        for rank in (0..self.schedule.ranks).map(Rank::from_u32) {
+            for chunk in self.schedule.output_chunks(rank) {
+                let location = self.user(rank, chunk, !has_inout);
+                let value = self.machine.value(location);
+                if self.check_result(rank, chunk, location, value) && self.schedule.collective.reduces() {
+                    let (first, of) = *trees.entry(chunk).or_insert((value, rank));
+                    if first != value && self.schedule.order == Order::Same {
+                        self.report_order(chunk, (rank, location, value), (of, first));
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_barrier(&mut self) {
+        for rank in (0..self.schedule.ranks).map(Rank::from_u32) {
+            for other in (0..self.schedule.ranks).map(Rank::from_u32).filter(|o| *o != rank) {
+                let heard = self.lanes_of[rank.index()]
+                    .iter()
+                    .any(|&x| self.lanes_of[other.index()].iter().any(|&of| self.machine.has_heard(x, of)));
+                if !heard {
+                    let span = self.lanes_of[rank.index()]
+                        .first()
+                        .map_or_else(Span::default, |&l| self.schedule.lanes[l].span);
+                    self.diagnostics.push(Diagnostic::new(
+                        Code("V0403"),
+                        format!("{rank} may leave the barrier before {other} has entered it"),
+                        span,
+                        format!("no op of {rank} happens after one of {other}"),
+                    ));
+                }
+            }
+        }
+    }
+
+    fn check_result(&mut self, rank: Rank, chunk: u32, location: LocationId, value: Value) -> bool {
+        let expected = expected_input(self.schedule, rank, chunk);
+        let right = match expected {
+            Some(input) => self.machine.values.input(input) == value,
+            None => {
+                let of = self.machine.values.input(Input { rank: 0, chunk, tile: 0, launch: 0 });
+                same_chunk(&self.machine, of, value)
+                    && self.machine.values.complete(value, self.schedule.ranks)
+            }
+        };
+        if right {
+            return true;
+        }
+        let wanted = match expected {
+            Some(input) => format!("r{}[{}]", input.rank, input.chunk),
+            None => format!("the sum over r0 to r{} of chunk {chunk}, each once", self.schedule.ranks - 1),
+        };
+        let (_, what) = self.describe_location(location);
+        let (span, label) = match self.machine.writer(location) {
+            Some(op) => (self.span(op), format!("{} wrote it last", self.name(op))),
+            None => (self.output_span(), "nobody writes it".to_owned()),
+        };
+        self.diagnostics.push(
+            Diagnostic::new(
+                Code("V0401"),
+                format!("{rank}'s {what} ends with the wrong content"),
+                span,
+                label,
+            )
+            .note(format!("expected {wanted}"))
+            .note(format!("found    {}", self.machine.values.describe(value))),
+        );
+        false
+    }
+
+    fn output_span(&self) -> Span {
+        let user =
+            |b: &&crate::schedule::BufferDecl| matches!(b.kind, BufferKind::Output | BufferKind::Inout);
+        self.schedule.buffers.values().find(user).map_or_else(Span::default, |b| b.span)
+    }
+
+    fn report_order(&mut self, chunk: u32, at: (Rank, LocationId, Value), first: (Rank, Value)) {
+        let span = self.machine.writer(at.1).map_or_else(Span::default, |op| self.span(op));
+        self.diagnostics.push(
+            Diagnostic::new(
+                Code("V0402"),
+                format!("{} and {} reduce chunk {chunk} in different orders", first.0, at.0),
+                span,
+                "the last bits of the result may differ between ranks",
+            )
+            .note(format!("{}: {}", first.0, self.machine.values.describe(first.1)))
+            .note(format!("{}: {}", at.0, self.machine.values.describe(at.2)))
+            .help("reduce in one order on every rank, or say `{ order = any }` after the collective"),
+        );
+    }
+}
+
+/// The input that an output chunk of a collective without reduction must equal.
+pub(super) fn expected_input(schedule: &Schedule, rank: Rank, chunk: u32) -> Option<Input> {
+    expected(schedule.collective, schedule.root, schedule.chunks_per_block(), rank, chunk)
+}
+
+/// As [`expected_input`], from the parts of a schedule or kernel plan that decide it.
+pub(super) fn expected(
+    collective: Collective,
+    root: Option<Rank>,
+    block: u32,
+    rank: Rank,
+    chunk: u32,
+) -> Option<Input> {
+    let of = |rank: u32, chunk: u32| Some(Input { rank, chunk, tile: 0, launch: 0 });
+    match collective {
+        Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce | Collective::Barrier => None,
+        Collective::AllGather | Collective::Gather => of(chunk / block, chunk),
+        Collective::Broadcast | Collective::Scatter => of(root.map_or(0, |r| r.as_u32()), chunk),
+        Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv => {
+            let block = block.max(1);
+            of(chunk / block, rank.as_u32() * block + chunk % block)
+        }
+    }
+}
+
+fn same_chunk(machine: &Machine, of: Value, value: Value) -> bool {
+    use super::value::Content;
+    match (machine.values.content(of), machine.values.content(value)) {
+        (Content::Parts { of: a, .. }, Content::Parts { of: b, .. }) => a == b,
+        _ => false,
+    }
+}
+
+/// The cycles among blocked lanes, each once, starting at its smallest lane.
+pub(super) fn cycles<L: Copy>(
+    blocked: &BTreeMap<Lane, L>,
+    sender: impl Fn(L) -> Option<Lane>,
+) -> Vec<Vec<Lane>> {
+    let mut done: HashSet<Lane> = HashSet::new();
+    let mut cycles = Vec::new();
+    for &start in blocked.keys() {
+        let mut path: Vec<Lane> = Vec::new();
+        let mut lane = Some(start);
+        while let Some(at) = lane {
+            if !done.insert(at) {
+                if let Some(from) = path.iter().position(|&l| l == at) {
+                    let mut cycle = path.split_off(from);
+                    let smallest = (0..cycle.len()).min_by_key(|&i| cycle[i]).expect("a cycle is not empty");
+                    cycle.rotate_left(smallest);
+                    cycles.push(cycle);
+                }
+                break;
+            }
+            path.push(at);
+            lane = blocked.get(&at).and_then(|&l| sender(l)).filter(|next| blocked.contains_key(next));
+        }
+    }
+    cycles
+}
