@@ -1,1 +1,3 @@
-//! compiler
+//! Pure functions: planning and lowering. Nothing here reads a file, a clock or the environment.
+
+pub mod lower;

@@ -81,6 +81,9 @@ pub enum KernelOpKind {
         /// Whether the result is complete, so that the operation's last step (division for an
         /// average) applies before rounding. Written `post(…)`.
         post: bool,
+        /// Whose size the move has: chunks differ by a unit. Written `of 3` at the line's end, left
+        /// out where the first user chunk among destinations, then sources, is the one.
+        chunk: u32,
     },
 }
 

@@ -5,6 +5,7 @@
 pub mod diagnostic;
 pub mod entity;
 pub mod kernel_plan;
+pub mod partition;
 pub mod schedule;
 pub mod types;
 pub mod verify;

@@ -366,7 +366,7 @@ impl<'a> Run<'a> {
                 self.signal(at, *counter);
                 true
             }
-            KernelOpKind::Move { dst, src, post } => self.step_move(at, dst, src, *post),
+            KernelOpKind::Move { dst, src, post, chunk } => self.step_move(at, dst, src, (*post, *chunk)),
         };
         if done {
             self.at[lane.index()].op += 1;
@@ -399,7 +399,7 @@ impl<'a> Run<'a> {
         self.machine.signal(at, self.counter(counter), Vec::new());
     }
 
-    fn step_move(&mut self, at: OpRef, dst: &[Place], src: &[Source], post: bool) -> bool {
+    fn step_move(&mut self, at: OpRef, dst: &[Place], src: &[Source], (post, chunk): (bool, u32)) -> bool {
         for (index, source) in src.iter().enumerate().skip(self.at[at.lane.index()].waited) {
             if let Place::Cell(link, cell) = source.place {
                 if self.machine.wait(at, self.cell(link, cell)).is_none() {
@@ -411,6 +411,7 @@ impl<'a> Run<'a> {
         self.machine.tick(at.lane);
         let terms: Vec<Value> = src.iter().map(|source| self.read(at, *source)).collect();
         let mut value = self.machine.values.combine(&terms);
+        self.check_size(at, value, chunk, dst);
         if post {
             let fresh = !self.machine.values.is_post(value);
             if !(fresh
@@ -438,6 +439,25 @@ impl<'a> Run<'a> {
             }
         }
         true
+    }
+
+    /// A move has the size of the chunk whose contributions it carries, and so have its user chunks.
+    fn check_size(&mut self, at: OpRef, value: Value, chunk: u32, dst: &[Place]) {
+        let block = self.plan.chunks_per_block().max(1);
+        let carried = self.machine.values.chunk(value);
+        let written = dst.iter().filter_map(|p| match p {
+            Place::Output(c) => Some(*c),
+            Place::Input(_) | Place::Scratch(..) | Place::Slot(_) | Place::Cell(..) => None,
+        });
+        for other in carried.into_iter().chain(written) {
+            if other % block != chunk % block {
+                self.complain(
+                    "V0606",
+                    at,
+                    format!("the move is sized as chunk {chunk} and carries chunk {other}"),
+                );
+            }
+        }
     }
 
     fn read(&mut self, at: OpRef, source: Source) -> Value {

@@ -43,6 +43,7 @@
 //! | V0603 | links, lanes and counters are used at the right end, slots only in FIFO plans, cells only in zone plans |
 //! | V0604 | the operation's first step applies once to every raw input and its last once to every complete result |
 //! | V0605 | an expansion stays within the verifier's bound |
+//! | V0606 | a move has the size of the chunk that it carries |
 
 mod kernel;
 mod machine;

@@ -20,6 +20,9 @@ pub struct Fact {
     pub dst_was_input: bool,
     /// The op makes a result that holds every rank's contribution, from sources that do not.
     pub completes: bool,
+    /// The chunk, numbered over the whole, whose contributions the op moves or combines. Its size
+    /// is the op's.
+    pub chunk: u32,
 }
 
 /// Proves a schedule, or says everything that is wrong with it.
@@ -464,7 +467,9 @@ impl<'a> Run<'a> {
     fn read(&mut self, at: OpRef, rank: Rank, src: Slice) -> Value {
         let location = self.location(rank, src);
         let value = self.machine.read(at, location);
-        self.fact(at).src_is_input = self.is_user(src) && !self.written[location];
+        let chunk = self.machine.values.chunk(value).unwrap_or_default();
+        let src_is_input = self.is_user(src) && !self.written[location];
+        *self.fact(at) = Fact { src_is_input, chunk, ..Fact::default() };
         self.check_defined(at, value, rank, src);
         value
     }
@@ -533,7 +538,9 @@ impl<'a> Run<'a> {
                 self.machine.read(at, source)
             }
         };
-        self.fact(at).src_is_input = self.is_user(from.1) && !self.written[source];
+        let chunk = self.machine.values.chunk(value).unwrap_or_default();
+        let src_is_input = self.is_user(from.1) && !self.written[source];
+        *self.fact(at) = Fact { src_is_input, chunk, ..Fact::default() };
         self.check_defined(at, value, from.0, from.1);
         if self.is_user(from.1) {
             self.check_owner_is_in(at, from.0);

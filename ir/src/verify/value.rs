@@ -114,12 +114,20 @@ impl Values {
         }
     }
 
+    /// The chunk whose contributions `value` holds, if they belong together.
+    pub(crate) fn chunk(&self, value: Value) -> Option<u32> {
+        match self.content(value) {
+            Content::Parts { of, .. } => Some(of.chunk),
+            Content::Undefined | Content::Mixed => None,
+        }
+    }
+
     /// Whether `value` is an input that the operation's first step has not touched.
     pub(crate) fn is_raw(&self, value: Value) -> bool {
         matches!(self.nodes[value.0 as usize], Node::Input(_))
     }
 
-    /// The innermost value under `pre` and `post`, and whether each was there.
+    /// Whether the operation's last step was the last thing done to `value`.
     pub(crate) fn is_post(&self, value: Value) -> bool {
         matches!(self.nodes[value.0 as usize], Node::Post(_))
     }

@@ -1,0 +1,46 @@
+//! Lowering: a proved schedule becomes a kernel plan.
+//!
+//! Two steps. [`stage`] turns every put, get and signal into messages through the links' slots or
+//! cells, which is always right and seldom fast. [`fuse`] then joins neighbouring ops: a landing and
+//! its reduction, a reduction and the send of its result, one source sent to several peers.
+//!
+//! Neither is trusted: the result goes through the verifier again, and where fusing would deadlock
+//! or change the order of reduction on some rank only, [`lower`] falls back to the plan without it.
+
+mod fuse;
+mod stage;
+
+use ringsmith_ir::diagnostic::Diagnostic;
+use ringsmith_ir::kernel_plan::KernelPlan;
+use ringsmith_ir::schedule::{Protocol, Schedule};
+use ringsmith_ir::verify::{self, Verified};
+
+/// What a communicator fixes for all its plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How messages travel.
+    pub protocol: Protocol,
+    /// Slots per FIFO link.
+    pub slots: u32,
+    /// Bytes per slot.
+    pub slot_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { protocol: Protocol::Simple, slots: 8, slot_bytes: 128 << 10 }
+    }
+}
+
+/// Lowers and proves.
+///
+/// Errors: the verifier's on the plan without fusing; for a proved schedule that means too few
+/// slots, a zone that the plan may not use, or a size beyond the verifier's bound.
+pub fn lower(
+    schedule: &Verified<Schedule>,
+    options: Options,
+) -> Result<Verified<KernelPlan>, Vec<Diagnostic>> {
+    let staged = stage::stage(schedule, options);
+    let fused = fuse::fuse(staged.clone());
+    verify::kernel_plan(fused).or_else(|_| verify::kernel_plan(fuse::tidy(staged)))
+}
