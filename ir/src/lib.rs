@@ -4,8 +4,11 @@
 
 pub mod diagnostic;
 pub mod entity;
+pub mod expand;
 pub mod kernel_plan;
 pub mod partition;
+pub mod program;
 pub mod schedule;
+pub mod text;
 pub mod types;
 pub mod verify;
