@@ -1,3 +1,4 @@
 //! runtime
+pub mod device;
 pub mod memory;
 pub mod transport;

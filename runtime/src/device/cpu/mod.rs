@@ -1,0 +1,3 @@
+//! The CPU device: buffers are host memory, lanes are threads.
+
+pub mod arith;

@@ -1,0 +1,3 @@
+//! Devices: what runs a verified kernel plan.
+
+pub mod cpu;
