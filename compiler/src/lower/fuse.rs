@@ -5,6 +5,7 @@
 //! | land | `move acc <- l.slot; signal l.free; …; move out <- in + acc` | `move out <- in + l.slot; signal l.free` |
 //! | chain | `move acc <- a + b; …; move out <- acc + c` | `move out <- a + b + c` |
 //! | forward | `move out <- …; …; wait m.free; move m.slot <- out; signal m.full` | `wait m.free; move out, m.slot <- …; signal m.full` |
+//! | | `move acc <- a + b; move out <- acc` | `move acc, out <- a + b` |
 //! | fan out | `move m.slot <- in; …; move n.slot <- in` | `move m.slot, n.slot <- in` |
 //! | drop | `move acc, m.slot <- …` with nobody reading `acc` | `move m.slot <- …` |
 //!
@@ -27,7 +28,6 @@ pub(super) fn fuse(mut plan: KernelPlan) -> KernelPlan {
         };
         let mut ops = LaneOps { ops: std::mem::take(&mut decl.ops), private: &private };
         ops.land();
-        ops.fan_out();
         ops.chain();
         ops.forward();
         ops.fan_out();
@@ -261,27 +261,36 @@ impl LaneOps<'_> {
         self.ops.remove(at);
     }
 
-    /// A send of what a move has just made is made by that move too.
+    /// A copy of what a move has just made is made by that move too.
     fn forward(&mut self) {
         let mut at = 0;
         while at < self.ops.len() {
-            match self.send_of(at) {
+            match self.copy_of(at) {
                 Some(send) => at = self.join_send(at, send),
                 None => at += 1,
             }
         }
     }
 
-    /// The next op that sends a destination of the move at `at`, if it may join it.
-    fn send_of(&self, at: usize) -> Option<usize> {
+    /// The next op that copies a destination of the move at `at`, if it may join it.
+    fn copy_of(&self, at: usize) -> Option<usize> {
         let KernelOpKind::Move { dst, .. } = &self.ops[at].kind else { return None };
         let made = dst.iter().copied().find(|p| matches!(p, Place::Scratch(..) | Place::Output(_)))?;
-        let send = (at + 1..self.ops.len())
-            .find(|&i| reads(&self.ops[i], made) > 0 || writes(&self.ops[i], made))?;
-        let KernelOpKind::Move { dst: to, src, post: false, .. } = &self.ops[send].kind else { return None };
+        let copy = self.next_access(at, made)?;
+        let KernelOpKind::Move { dst: to, src, post: false, .. } = &self.ops[copy].kind else { return None };
         let is_copy = matches!(src[..], [Source { place, pre: false }] if place == made);
-        let only_sends = to.iter().all(|p| matches!(p, Place::Slot(_) | Place::Cell(..)));
-        (is_copy && only_sends && self.may_join(at, send)).then_some(send)
+        (is_copy && self.may_write_early(at, copy, to) && self.may_join(at, copy)).then_some(copy)
+    }
+
+    /// Whether the local places of `to` may be written at `at` instead of at `later`.
+    fn may_write_early(&self, at: usize, later: usize, to: &[Place]) -> bool {
+        to.iter().all(|place| match place {
+            Place::Slot(_) | Place::Cell(..) => true,
+            local => {
+                let touches = |i: usize| reads(&self.ops[i], *local) > 0 || writes(&self.ops[i], *local);
+                (self.private)(*local) && !writes(&self.ops[at], *local) && !(at + 1..later).any(touches)
+            }
+        })
     }
 
     /// Whether the send at `send` may be made at `at`: nothing between them is part of its links, and
@@ -366,15 +375,7 @@ impl LaneOps<'_> {
                 || matches!(&self.ops[i].kind, KernelOpKind::Move { src, .. } if src.iter().any(|s| matches!(s.place, Place::Cell(..))))
         });
         let KernelOpKind::Move { dst: to, .. } = &self.ops[other].kind else { return None };
-        let local_unused = to.iter().all(|p| match p {
-            Place::Slot(_) | Place::Cell(..) => true,
-            local => {
-                (self.private)(*local)
-                    && (at + 1..other)
-                        .all(|i| reads(&self.ops[i], *local) == 0 && !writes(&self.ops[i], *local))
-            }
-        });
-        (!waits && local_unused && self.may_join(at, other)).then_some(other)
+        (!waits && self.may_write_early(at, other, to) && self.may_join(at, other)).then_some(other)
     }
 
     /// Destinations that nobody reads go.
