@@ -3,7 +3,9 @@
 use ringsmith_ir::entity::{Link, Rank};
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::schedule::{OpKind, Schedule};
-use ringsmith_ir::text::parse_program;
+use ringsmith_ir::text::{
+    format, parse_program, parse_schedule, print_program, print_schedule, schedule_without_spans,
+};
 
 const RING: &str = include_str!("samples/ring_all_reduce.sched");
 
@@ -47,5 +49,23 @@ fn the_ring_expands() {
                 assert!(text.starts_with(word) && !text.contains('\n'), "{text}");
             }
         }
+    }
+}
+
+#[test]
+fn canonical_text_is_kept() {
+    assert_eq!(format(RING).unwrap(), RING);
+    let program = parse_program(RING).unwrap();
+    assert_eq!(print_program(&program), RING);
+}
+
+#[test]
+fn expansions_print_and_read_back() {
+    for ranks in [1, 2, 5] {
+        let schedule = expanded(RING, &Arguments::ranks(ranks));
+        let text = print_schedule(&schedule);
+        let back = parse_schedule(&text).unwrap_or_else(|d| panic!("{d:#?}\n{text}"));
+        assert_eq!(schedule_without_spans(back), schedule_without_spans(schedule), "{text}");
+        assert_eq!(format(&text).unwrap(), text);
     }
 }

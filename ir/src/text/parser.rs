@@ -75,8 +75,8 @@ impl<'a> Parser<'a> {
 
     /// Stops reading: what follows is taken for the end of the text.
     fn give_up(&mut self) {
+        self.diagnostics.truncate(MAX_DIAGNOSTICS);
         if self.token.kind != Kind::End {
-            self.diagnostics.truncate(MAX_DIAGNOSTICS);
             let span = self.token.span;
             self.diagnostics.push(Diagnostic::new(
                 codes::TOO_MANY,
@@ -102,6 +102,11 @@ impl<'a> Parser<'a> {
             self.give_up();
         }
         Failed
+    }
+
+    /// Whether more mistakes would not be reported.
+    pub(crate) fn at_limit(&self) -> bool {
+        self.diagnostics.len() >= MAX_DIAGNOSTICS
     }
 
     pub(crate) fn at_end(&self) -> bool {

@@ -399,7 +399,7 @@ impl Parser<'_> {
     }
 
     /// Skips to the `}` that closes the block at hand, and past it.
-    fn skip_block(&mut self) {
+    pub(crate) fn skip_block(&mut self) {
         let mut open = 1u32;
         while open > 0 && !self.at_end() {
             match self.advance().kind {
