@@ -1,0 +1,476 @@
+//! Settings, read once at the door: the environment and a file become a [`Config`], which is passed
+//! down. Nothing past this point reads a variable.
+//!
+//! `RINGSMITH_X` wins over NCCL's name for the same setting, variables win over files. A value that
+//! cannot be read is an error, all of them reported at once; a name that nobody knows is a warning
+//! with the nearest name that somebody does. The rows are in [`table`], docs/settings.md lists them.
+
+pub mod grammar;
+pub mod table;
+
+use crate::log::{Level, Subsystems};
+use crate::unique_id::UniqueId;
+use grammar::{HostPort, InterfaceFilter, NameFilter, PortRange, Secret};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use table::{FOREIGN, FOREIGN_PREFIX, Read, SETTINGS, Setting};
+
+const OUR_PREFIX: &str = "RINGSMITH_";
+const NCCL_PREFIX: &str = "NCCL_";
+
+/// A network between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Net {
+    /// TCP sockets.
+    Socket,
+    /// InfiniBand or RoCE verbs.
+    Ib,
+}
+
+/// All settings, with their defaults filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How long initialisation waits for the other ranks.
+    pub init_timeout: Duration,
+    /// How long a collective waits for a peer before it fails; `None`: for ever.
+    pub timeout: Option<Duration>,
+    /// After how long a waiting collective says whom it waits for.
+    pub stall: Duration,
+    /// Where the root listens, for ranks that share no id.
+    pub comm_id: Option<HostPort>,
+    /// A secret of the job, mixed into the handshake.
+    pub job_secret: Option<Secret>,
+    /// The id of the job, given as text.
+    pub id: Option<UniqueId>,
+    /// Interfaces to use.
+    pub interfaces: InterfaceFilter,
+    /// Ports that listeners may take; `None`: any.
+    pub port_range: Option<PortRange>,
+    /// Where ranks of one host find each other; `None`: a folder of the user's in /tmp.
+    pub run_dir: Option<PathBuf>,
+    /// The host to pretend to be on.
+    pub host_id: Option<String>,
+    /// Whether ranks of one host may share memory.
+    pub shm: bool,
+    /// The network between hosts; `None`: the best that all ranks have.
+    pub net: Option<Net>,
+    /// Connections between two ranks that use sockets.
+    pub socket_connections: u32,
+    /// Slots of a FIFO.
+    pub slots: u32,
+    /// Bytes of a slot.
+    pub slot_bytes: u32,
+    /// Algorithms to choose among; `None`: all.
+    pub algorithms: Option<NameFilter>,
+    /// Protocols to choose among; `None`: all.
+    pub protocols: Option<NameFilter>,
+    /// Fewest channels of a plan.
+    pub min_channels: Option<u32>,
+    /// Most channels of a plan.
+    pub max_channels: Option<u32>,
+    /// The topology to plan for.
+    pub topology_file: Option<PathBuf>,
+    /// Where to write the topology that was found.
+    pub topology_dump_file: Option<PathBuf>,
+    /// Whether the buffers of every call are checked.
+    pub check_pointers: bool,
+    /// How much is logged.
+    pub debug: Level,
+    /// What is logged.
+    pub debug_subsystems: Subsystems,
+    /// Where the log goes, with `%h` and `%p` still in it; `None`: standard error.
+    pub debug_file: Option<String>,
+    /// Bytes of all slots of a FIFO, as NCCL has it, until the slots are known.
+    fifo_bytes: Option<u64>,
+    /// What was set, by the setting's name, in canonical spelling.
+    set: BTreeMap<&'static str, String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            init_timeout: Duration::from_secs(120),
+            timeout: None,
+            stall: Duration::from_secs(30),
+            comm_id: None,
+            job_secret: None,
+            id: None,
+            interfaces: InterfaceFilter::All,
+            port_range: None,
+            run_dir: None,
+            host_id: None,
+            shm: true,
+            net: None,
+            socket_connections: 2,
+            slots: 8,
+            slot_bytes: 64 << 10,
+            algorithms: None,
+            protocols: None,
+            min_channels: None,
+            max_channels: None,
+            topology_file: None,
+            topology_dump_file: None,
+            check_pointers: false,
+            debug: Level::Warn,
+            debug_subsystems: Subsystems::default(),
+            debug_file: None,
+            fifo_bytes: None,
+            set: BTreeMap::new(),
+        }
+    }
+}
+
+/// One value that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The variable, as it was written.
+    pub name: String,
+    /// Where it was written: the environment, or a file and line.
+    pub place: Place,
+    /// Its value; empty for secrets.
+    pub value: String,
+    /// What is wrong and what is accepted.
+    pub detail: String,
+}
+
+/// Where a setting was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The environment.
+    Environment,
+    /// A line of a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Environment => f.write_str("environment"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={} ({}): {}", self.name, self.value, self.place, self.detail)
+    }
+}
+
+/// Every value that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The values, in the order of their names. Never empty.
+    pub mistakes: Vec<Mistake>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("settings that cannot be used:")?;
+        for mistake in &self.mistakes {
+            write!(f, "\n  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Something about the settings that is worth saying and stops nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// Nobody knows this name.
+    Unknown {
+        /// The name.
+        name: String,
+        /// Where it was written.
+        place: Place,
+        /// The nearest name that is known.
+        suggestion: Option<String>,
+    },
+    /// Understood, and without effect here.
+    NoEffect {
+        /// The name.
+        name: String,
+    },
+    /// Two names of one setting have different values.
+    Overridden {
+        /// The name that lost.
+        name: String,
+        /// The name that won.
+        by: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, place, suggestion } => {
+                write!(f, "{name} ({place}) is not a setting of Ringsmith and is ignored")?;
+                match suggestion {
+                    Some(suggestion) => write!(f, "; did you mean {suggestion}?"),
+                    None => Ok(()),
+                }
+            }
+            Self::NoEffect { name } => write!(f, "{name} has no effect on the CPU device"),
+            Self::Overridden { name, by } => write!(f, "{name} is ignored: {by} is set to something else"),
+        }
+    }
+}
+
+/// A setting as it was written somewhere.
+struct Written {
+    name: String,
+    value: String,
+    place: Place,
+}
+
+impl Config {
+    /// Reads the environment of this process and the files it names.
+    ///
+    /// Errors: every value that cannot be used.
+    pub fn from_env() -> Result<(Self, Vec<Warning>), ConfigError> {
+        // A name or value that is no Unicode cannot be one of ours; its readable part says so.
+        let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        Self::from_vars(std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value))))
+    }
+
+    /// Reads the given variables and the files they name.
+    ///
+    /// Errors: every value that cannot be used.
+    pub fn from_vars(
+        vars: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(Self, Vec<Warning>), ConfigError> {
+        let known_prefix = |name: &str| name.starts_with(OUR_PREFIX) || name.starts_with(NCCL_PREFIX);
+        let mut written: Vec<Written> = vars
+            .into_iter()
+            .filter(|(name, _)| known_prefix(name))
+            .map(|(name, value)| Written { name, value: value.trim().to_owned(), place: Place::Environment })
+            .collect();
+        // One order, whatever the order of the environment.
+        written.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut mistakes = Vec::new();
+        let files: Vec<_> = ["RINGSMITH_CONF_FILE", "NCCL_CONF_FILE"]
+            .iter()
+            .filter_map(|name| written.iter().find(|w| w.name == *name && !w.value.is_empty()))
+            .map(|w| (w.name.clone(), PathBuf::from(&w.value)))
+            .collect();
+        for (name, path) in files {
+            match read_file(&path) {
+                Ok(lines) => written.extend(lines),
+                Err(mistake) => mistakes.push(Mistake { name, ..mistake }),
+            }
+        }
+        let mut config = Self::default();
+        let mut warnings = unknown_names(&written);
+        for setting in SETTINGS {
+            config.read(setting, &written, &mut mistakes, &mut warnings);
+        }
+        config.relate(&written, &mut mistakes);
+        if mistakes.is_empty() { Ok((config, warnings)) } else { Err(ConfigError { mistakes }) }
+    }
+
+    fn read(
+        &mut self,
+        setting: &'static Setting,
+        written: &[Written],
+        mistakes: &mut Vec<Mistake>,
+        warnings: &mut Vec<Warning>,
+    ) {
+        let own_name = format!("{OUR_PREFIX}{}", setting.name);
+        // The first match wins: the environment stands before the files.
+        let find = |name: &str| written.iter().find(|w| w.name == name && !w.value.is_empty());
+        let own = find(&own_name);
+        let theirs = setting.nccl.and_then(find);
+        let from_environment = |w: &&Written| w.place == Place::Environment;
+        let used = own.filter(from_environment).or(theirs.filter(from_environment)).or(own).or(theirs);
+        let Some(used) = used else { return };
+        for other in own
+            .iter()
+            .chain(theirs.iter())
+            .filter(|other| other.name != used.name && other.value != used.value)
+        {
+            warnings.push(Warning::Overridden { name: other.name.clone(), by: used.name.clone() });
+        }
+        let outcome = match setting.read {
+            Read::Apply(apply) => apply(self, &used.value),
+            Read::ApplyWithNccl(apply, apply_nccl) => {
+                if used.name == own_name {
+                    apply(self, &used.value)
+                } else {
+                    apply_nccl(self, &used.value)
+                }
+            }
+            Read::Elsewhere => Ok(()),
+            Read::NoEffect => {
+                warnings.push(Warning::NoEffect { name: used.name.clone() });
+                Ok(())
+            }
+        };
+        match outcome {
+            Ok(()) => {
+                self.set.insert(setting.name, used.value.clone());
+            }
+            Err(detail) => {
+                let value = if matches!(setting.name, "JOB_SECRET" | "ID") {
+                    String::new()
+                } else {
+                    used.value.clone()
+                };
+                mistakes.push(Mistake { name: used.name.clone(), place: used.place.clone(), value, detail });
+            }
+        }
+    }
+
+    /// Checks what depends on several settings.
+    fn relate(&mut self, written: &[Written], mistakes: &mut Vec<Mistake>) {
+        let mut mistake = |name: &str, detail: String| {
+            let names = SETTINGS
+                .iter()
+                .find(|s| s.name == name)
+                .map(|s| [format!("{OUR_PREFIX}{name}"), s.nccl.unwrap_or("").into()]);
+            let used = names
+                .iter()
+                .flatten()
+                .find_map(|n| written.iter().find(|w| &w.name == n && !w.value.is_empty()));
+            if let Some(used) = used {
+                mistakes.push(Mistake {
+                    name: used.name.clone(),
+                    place: used.place.clone(),
+                    value: used.value.clone(),
+                    detail,
+                });
+            }
+        };
+        if let (Some(least), Some(most)) = (self.min_channels, self.max_channels)
+            && least > most
+        {
+            mistake("MIN_CHANNELS", format!("above the most channels, {most}"));
+        }
+        if let Some(total) = self.fifo_bytes.take() {
+            let slots = self.slots as u64;
+            let slot = total / slots;
+            if total % slots == 0 && slot % 128 == 0 && (1024..=64 << 20).contains(&slot) {
+                self.slot_bytes = slot as u32;
+            } else {
+                mistake(
+                    "SLOT_BYTES",
+                    format!(
+                        "must be a multiple of {} ({slots} slots of a multiple of 128 bytes), from {} to {}",
+                        slots * 128,
+                        slots << 10,
+                        slots * (64 << 20)
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Whether a setting was given, by its name without prefix.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.set.contains_key(name)
+    }
+
+    /// What every rank must have set to the same: name and value, defaults included.
+    pub fn agreement(&self) -> Vec<(&'static str, String)> {
+        let text = |filter: &Option<NameFilter>| filter.as_ref().map_or("all".into(), ToString::to_string);
+        let count = |value: Option<u32>| value.map_or("default".into(), |n| n.to_string());
+        SETTINGS
+            .iter()
+            .filter(|setting| setting.agree)
+            .map(|setting| {
+                let value = match setting.name {
+                    "NET" => self.net.map_or("default".into(), |net| format!("{net:?}").to_lowercase()),
+                    "SOCKET_NCONNS" => self.socket_connections.to_string(),
+                    "SLOTS" => self.slots.to_string(),
+                    "SLOT_BYTES" => self.slot_bytes.to_string(),
+                    "ALGO" => text(&self.algorithms),
+                    "PROTO" => text(&self.protocols),
+                    "MIN_CHANNELS" => count(self.min_channels),
+                    "MAX_CHANNELS" => count(self.max_channels),
+                    name => unreachable!("{name} is marked for agreement and has no value here"),
+                };
+                (setting.name, value)
+            })
+            .collect()
+    }
+
+    /// The rows of docs/settings.md.
+    pub fn markdown_table() -> String {
+        let mut table = String::from(
+            "| setting | NCCL's name | accepts | default | same on all ranks | does |\n| --- | --- | --- | --- | --- | --- |\n",
+        );
+        for setting in SETTINGS {
+            let nccl = setting.nccl.map(|name| format!("`{name}`")).unwrap_or_default();
+            let agree = if setting.agree { "yes" } else { "" };
+            let effect =
+                if matches!(setting.read, Read::NoEffect) { " (no effect on the CPU device)" } else { "" };
+            table += &format!(
+                "| `{OUR_PREFIX}{}` | {nccl} | {} | {} | {agree} | {}{effect} |\n",
+                setting.name, setting.accepts, setting.default, setting.does
+            );
+        }
+        table
+    }
+}
+
+fn unknown_names(written: &[Written]) -> Vec<Warning> {
+    let ours = SETTINGS.iter().map(|s| format!("{OUR_PREFIX}{}", s.name));
+    let theirs = SETTINGS.iter().filter_map(|s| s.nccl.map(str::to_owned));
+    let known: Vec<String> = ours.chain(theirs).collect();
+    let is_known = |name: &str| {
+        known.iter().any(|k| k == name) || FOREIGN.contains(&name) || name.starts_with(FOREIGN_PREFIX)
+    };
+    written
+        .iter()
+        .filter(|w| !is_known(&w.name))
+        .map(|w| Warning::Unknown {
+            name: w.name.clone(),
+            place: w.place.clone(),
+            suggestion: grammar::nearest(&w.name, known.iter().map(String::as_str)).map(str::to_owned),
+        })
+        .collect()
+}
+
+/// Reads a file of `NAME=value` lines. `#` starts a comment line.
+fn read_file(path: &Path) -> Result<Vec<Written>, Mistake> {
+    // Far beyond any real file; a device or a log given by mistake ends here.
+    const MAX_BYTES: u64 = 1 << 20;
+    let mistake = |place: Place, value: &str, detail: String| Mistake {
+        name: String::new(),
+        place,
+        value: value.to_owned(),
+        detail,
+    };
+    let whole = |detail: String| mistake(Place::Environment, &path.display().to_string(), detail);
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|e| whole(format!("cannot be opened: {e}")))?;
+    let read = file
+        .take(MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| whole(format!("cannot be read: {e}")))?;
+    if read as u64 > MAX_BYTES {
+        return Err(whole(format!("is longer than {MAX_BYTES} bytes")));
+    }
+    let mut written = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let place = Place::File { path: path.to_owned(), line: index + 1 };
+        let Some((name, value)) = line.split_once('=') else {
+            return Err(mistake(place, line, "a line is NAME=value".into()));
+        };
+        written.push(Written { name: name.trim().to_owned(), value: value.trim().to_owned(), place });
+    }
+    Ok(written)
+}

@@ -1,0 +1,404 @@
+//! `Error`: the world failed. One variant per operation that can fail, the cause kept as source.
+//!
+//! Sits beside everything in the runtime: every fallible public function returns it. A mistake in
+//! a user's text is a diagnostic, not an error; a bug of ours is a panic. Neither is found here.
+//! The three exit statuses of the program are decided here and nowhere else.
+
+use crate::bootstrap::refusal::Refusal;
+use crate::config::ConfigError;
+use crate::fault::Reason;
+use crate::launcher::LaunchError;
+use crate::unique_id::IdError;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a fallible operation of the runtime returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The classes of failure that the program's exit status tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// Status 1: the question was understood, and the answer is no.
+    No,
+    /// Status 2: arguments, settings or files cannot be used as they are.
+    Unusable,
+    /// Status 3: a rank, a device or a deadline was lost.
+    WorldFailed,
+}
+
+impl ExitStatus {
+    /// The number that a process exits with.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::No => 1,
+            Self::Unusable => 2,
+            Self::WorldFailed => 3,
+        }
+    }
+}
+
+/// Why an operation of the runtime failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The launcher's variables do not say which rank this is.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A unique id cannot be used.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// An argument of a call is out of its range.
+    #[error("{operation}: {detail}")]
+    Argument {
+        /// The call.
+        operation: &'static str,
+        /// Which argument, its value, and what is accepted.
+        detail: String,
+    },
+    /// No address of this host can be given to the other ranks.
+    #[error("no network interface to be reached at: {detail}")]
+    Interface {
+        /// What was looked at and why it was passed over, with the remedy.
+        detail: String,
+    },
+    /// The root could not open its port.
+    #[error("the root cannot listen on {address}: {source}; {remedy}")]
+    Listen {
+        /// Address and port or range of ports.
+        address: String,
+        /// What to change.
+        remedy: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The name of the root's host could not be turned into an address.
+    #[error("cannot resolve {host:?} (from {setting}): {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// Where it was set.
+        setting: &'static str,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// A rank could not reach the root before its deadline.
+    #[error(
+        "rank {rank} of {world} could not join within {}: {attempts}; check that the root's process runs and that \
+         {addresses} can be reached from here (RINGSMITH_SOCKET_IFNAME chooses the interface, \
+         RINGSMITH_PORT_RANGE the port)",
+        Seconds(*.waited),
+        addresses = Addresses(.tried)
+    )]
+    Connect {
+        /// The rank that tried.
+        rank: u32,
+        /// The number of ranks.
+        world: u32,
+        /// How long it tried.
+        waited: Duration,
+        /// Every address of the id.
+        tried: Vec<SocketAddr>,
+        /// What each address answered last.
+        attempts: String,
+        /// The last answer of the system.
+        source: io::Error,
+    },
+    /// Something with another secret listens where the id says the root is.
+    #[error(
+        "rank {rank}: {addresses} does not hold the secret of this id ({id}): the id is that of another or an \
+         earlier job, or RINGSMITH_JOB_SECRET differs between ranks",
+        addresses = Addresses(.tried)
+    )]
+    ForeignRoot {
+        /// The rank that tried.
+        rank: u32,
+        /// Every address of the id.
+        tried: Vec<SocketAddr>,
+        /// The id's fingerprint.
+        id: String,
+    },
+    /// The root refused this rank, or gave up on the whole job while it came together.
+    #[error("rank {rank} of {world}: {phase}: {refusal}")]
+    Refused {
+        /// The rank that was told.
+        rank: u32,
+        /// The number of ranks.
+        world: u32,
+        /// Which step of the job: `join`, or the tag of an exchange.
+        phase: String,
+        /// What the root said.
+        refusal: Refusal,
+    },
+    /// The root did not answer in time.
+    #[error(
+        "rank {rank} of {world}: {phase}: the root at {root} gave no answer within {}; its process hangs or the \
+         network between dropped the connection",
+        Seconds(*.waited)
+    )]
+    RootSilent {
+        /// The rank that waited.
+        rank: u32,
+        /// The number of ranks.
+        world: u32,
+        /// Which step of the job.
+        phase: String,
+        /// The root's address.
+        root: SocketAddr,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// The connection to the root failed while something was being sent.
+    #[error("rank {rank}: {phase}: cannot send to the root at {root}: {source}")]
+    Send {
+        /// The rank that sent.
+        rank: u32,
+        /// Which step of the job.
+        phase: String,
+        /// The root's address.
+        root: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The root has left in good order, so nothing can be exchanged any more.
+    #[error("rank {rank}: {phase}: the process that holds the root has left the job")]
+    RootLeft {
+        /// The rank that asked.
+        rank: u32,
+        /// Which step of the job.
+        phase: String,
+    },
+    /// Ranks do not agree on something that must be the same everywhere.
+    #[error(
+        "{what}: rank {rank} has {name} = {value}, but rank 0 has {name} = {value_of_first}; set it to the same on all ranks"
+    )]
+    Mismatch {
+        /// What was compared.
+        what: String,
+        /// The setting or property.
+        name: String,
+        /// The first rank that differs.
+        rank: u32,
+        /// Its value.
+        value: String,
+        /// The value of rank 0.
+        value_of_first: String,
+    },
+    /// The job is broken: a rank died or aborted.
+    #[error("{0}")]
+    Fault(#[source] Reason),
+    /// The communicator was used in a child of the process that made it.
+    #[error(
+        "{operation}: this communicator belongs to process {owner}, and this is process {current}, forked from it; \
+         make a communicator after the fork, or start the process with exec (Python: multiprocessing \"spawn\")"
+    )]
+    Forked {
+        /// The call.
+        operation: &'static str,
+        /// The process that made the communicator.
+        owner: u32,
+        /// The process that used it.
+        current: u32,
+    },
+    /// A thread could not be started.
+    #[error(
+        "cannot start the {name} thread: {source}; the limit on processes (ulimit -u, pids cgroup) may be reached"
+    )]
+    Thread {
+        /// What the thread is for.
+        name: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system gave no random bytes.
+    #[error("cannot draw a random secret: {source}")]
+    Random {
+        /// What the system said.
+        source: getrandom::Error,
+    },
+    /// A call to the operating system failed that belongs to no other variant.
+    #[error("{operation}: {source}")]
+    System {
+        /// What was being done.
+        operation: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file or folder cannot be read, written or trusted.
+    #[error("{path}: {detail}", path = .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was being done and what to do about it.
+        detail: String,
+        /// What the system said, if it was asked.
+        source: Option<io::Error>,
+    },
+    /// Memory that ranks share could not be had.
+    #[error("rank {rank}: {operation} of {len_bytes} bytes: {source}; {remedy}")]
+    Memory {
+        /// The rank that asked.
+        rank: u32,
+        /// What was being done.
+        operation: &'static str,
+        /// How much was asked for.
+        len_bytes: u64,
+        /// What to change.
+        remedy: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A transport failed between two ranks.
+    #[error("rank {rank}: {operation} with rank {peer}: {source}")]
+    Transport {
+        /// The rank that noticed.
+        rank: u32,
+        /// The other end.
+        peer: u32,
+        /// What was being done.
+        operation: &'static str,
+        /// What the system or the peer said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A wait ended at the limit that the user had set.
+    #[error("rank {rank}: {operation}: nothing came from rank {peer} for {}; {detail}", Seconds(*.waited))]
+    Timeout {
+        /// The rank that waited.
+        rank: u32,
+        /// The rank it waited for.
+        peer: u32,
+        /// The collective and its sequence number.
+        operation: String,
+        /// The op's address and what it waited for.
+        detail: String,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// A collective cannot be done as it was asked for.
+    #[error("{operation}: {detail}")]
+    Unsupported {
+        /// The collective.
+        operation: String,
+        /// What is not there, and what could be used instead.
+        detail: String,
+    },
+}
+
+impl Error {
+    /// The class that decides the exit status.
+    pub fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Config(_)
+            | Self::Launch(_)
+            | Self::Id(_)
+            | Self::Argument { .. }
+            | Self::Unsupported { .. }
+            | Self::Forked { .. } => ExitStatus::Unusable,
+            Self::Mismatch { .. } => ExitStatus::No,
+            Self::Refused { refusal, .. } => refusal.exit_status(),
+            Self::Interface { .. }
+            | Self::Listen { .. }
+            | Self::Resolve { .. }
+            | Self::Connect { .. }
+            | Self::ForeignRoot { .. }
+            | Self::RootSilent { .. }
+            | Self::Send { .. }
+            | Self::RootLeft { .. }
+            | Self::Fault(_)
+            | Self::Thread { .. }
+            | Self::Random { .. }
+            | Self::System { .. }
+            | Self::File { .. }
+            | Self::Memory { .. }
+            | Self::Transport { .. }
+            | Self::Timeout { .. } => ExitStatus::WorldFailed,
+        }
+    }
+}
+
+/// A time as people read it: `1.5 s`, `120 s`.
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = (self.0.as_secs_f64() * 10.0).round() / 10.0;
+        write!(f, "{tenths} s")
+    }
+}
+
+/// Addresses as people read them: `10.0.0.1:4000 or [fd00::2]:4000`.
+pub(crate) struct Addresses<'a>(pub(crate) &'a [SocketAddr]);
+
+impl fmt::Display for Addresses<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, address) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { " or " };
+            write!(f, "{separator}{address}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Ranks as people read them: `1, 3, 5-7`. After twenty runs the rest are counted.
+pub(crate) struct Ranks<'a>(pub(crate) &'a [u32]);
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A message that names thousands of ranks one by one would hide the rest of itself.
+        const RUNS_SHOWN: usize = 20;
+        let mut rest = self.0;
+        for shown in 0..RUNS_SHOWN {
+            let Some((&first, _)) = rest.split_first() else { return Ok(()) };
+            let len = rest
+                .iter()
+                .zip(0u64..)
+                .take_while(|&(&rank, step)| rank as u64 == first as u64 + step)
+                .count();
+            let last = rest[len - 1];
+            let separator = if shown == 0 { "" } else { ", " };
+            match len {
+                1 => write!(f, "{separator}{first}")?,
+                2 => write!(f, "{separator}{first}, {last}")?,
+                _ => write!(f, "{separator}{first}-{last}")?,
+            }
+            rest = &rest[len..];
+        }
+        if rest.is_empty() { Ok(()) } else { write!(f, " and {} more", rest.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_written_as_runs() {
+        assert_eq!(Ranks(&[]).to_string(), "");
+        assert_eq!(Ranks(&[4]).to_string(), "4");
+        assert_eq!(Ranks(&[1, 2, 4, 6, 7, 8, 9]).to_string(), "1, 2, 4, 6-9");
+        let even: Vec<u32> = (0..50).map(|r| 2 * r).collect();
+        assert!(Ranks(&even).to_string().ends_with("36, 38 and 30 more"));
+        assert_eq!(Ranks(&[u32::MAX - 1, u32::MAX]).to_string(), "4294967294, 4294967295");
+    }
+
+    #[test]
+    fn classes_follow_the_kind_of_failure() {
+        let unusable = Error::Argument { operation: "all_reduce", detail: "count 3 of 2".into() };
+        assert_eq!(unusable.exit_status().code(), 2);
+        let lost = Error::Fault(Reason::AbortedBy { rank: 3, reason: "out of memory".into() });
+        assert_eq!(lost.exit_status().code(), 3);
+        let no = Error::Mismatch {
+            what: "settings".into(),
+            name: "ALGO".into(),
+            rank: 1,
+            value: "ring".into(),
+            value_of_first: "tree".into(),
+        };
+        assert_eq!(no.exit_status().code(), 1);
+    }
+}
