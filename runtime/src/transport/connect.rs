@@ -14,6 +14,8 @@ use super::geometry::{Geometry, Layout};
 use super::offer::{self, LINK_VERSION, Mapped, Offer, gather, random, reason};
 use super::options::{Options, SharedMemory};
 use super::shm::{Check, Counter, hand_over};
+use super::socket::handshake::{Task, connect_all};
+use super::socket::listener::Listener;
 use super::{Alarm, Exchange, TransportKind};
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Segment;
@@ -29,13 +31,24 @@ pub(super) fn connect(
     alarm: Arc<dyn Alarm>,
 ) -> Result<Connections, LinkError> {
     let rank = exchange.rank();
+    // More connections than channels would carry nothing.
+    let sockets_per_pair = options.sockets_per_pair.min(geometry.channels);
+    let options = &Options { sockets_per_pair, ..options.clone() };
     let (offers, start) = gather(exchange, "links: offers", start(rank, options, geometry))?;
     offer::compare(&offers)?;
 
     let shared = share(rank, &geometry, start.counter.as_ref(), &offers, options, &*alarm);
     let (mapped, sharing) = gather(exchange, "links: memory", shared)?;
 
-    let joined = join(rank, start.builder, sharing, &offers, &mapped, options);
+    let task = Task {
+        rank,
+        offers: &offers,
+        peers: &[],
+        options,
+        listener: start.listener.as_ref(),
+        alarm: &*alarm,
+    };
+    let joined = join(start.builder, sharing, &mapped, task);
     let (_, (builder, checks)) = gather(exchange, "links: ready", joined)?;
 
     for (peer, check) in checks {
@@ -43,7 +56,7 @@ pub(super) fn connect(
             return Err(LinkError::Pattern { rank, peer });
         }
     }
-    builder.finish()
+    builder.finish(options, alarm)
 }
 
 /// What a rank holds while it makes its offer.
@@ -51,6 +64,8 @@ struct Start {
     builder: Builder,
     /// None if this rank cannot share memory.
     counter: Option<Counter>,
+    /// None if this rank cannot listen, which only matters to pairs that need sockets.
+    listener: Option<Listener>,
 }
 
 fn start(rank: u32, options: &Options, geometry: Geometry) -> Result<(Offer, Start), LinkError> {
@@ -67,6 +82,16 @@ fn start(rank: u32, options: &Options, geometry: Geometry) -> Result<(Offer, Sta
             (None, None)
         }
     };
+    let (listener, addresses, no_addresses) = match Listener::open(rank, options) {
+        Ok(listener) if listener.addresses().is_empty() => {
+            (None, Vec::new(), "it was given no address to listen on".to_owned())
+        }
+        Ok(listener) => {
+            let addresses = listener.addresses();
+            (Some(listener), addresses, String::new())
+        }
+        Err(error) => (None, Vec::new(), reason(&error)),
+    };
     let offer = Offer {
         version: LINK_VERSION,
         geometry,
@@ -75,11 +100,11 @@ fn start(rank: u32, options: &Options, geometry: Geometry) -> Result<(Offer, Sta
         only_shared_memory: options.shared_memory == SharedMemory::Only,
         handover: counter.as_ref().map_or_else(String::new, |counter| counter.name().to_owned()),
         token: random(rank)?,
-        addresses: Vec::new(),
-        no_addresses: String::new(),
+        addresses,
+        no_addresses,
         share: random(rank)?,
     };
-    Ok((offer, Start { builder, counter }))
+    Ok((offer, Start { builder, counter, listener }))
 }
 
 /// Shared memory of one rank and its neighbours, before it is known which pairs use it.
@@ -141,43 +166,61 @@ fn share(
 type Joined = (Builder, Vec<(u32, Check)>);
 
 fn join(
-    rank: u32,
     mut builder: Builder,
     mut sharing: Sharing,
-    offers: &[Offer],
     mapped: &[Mapped],
-    options: &Options,
+    task: Task<'_>,
 ) -> Result<((), Joined), LinkError> {
+    let (rank, offers) = (task.rank, task.offers);
     let mut checks = Vec::new();
+    let mut remote = Vec::new();
     let own = sharing.own.take();
     for peer in (0..offers.len() as u32).filter(|peer| *peer != rank) {
         match (offer::shares_memory(offers, mapped, rank, peer), &own) {
             (Ok(()), Some((_, own))) => {
                 let theirs = sharing.peers.remove(&peer).expect("a peer that was mapped");
                 let inward = inward_region(&sharing.neighbours, rank, peer, own, offers);
-                // SAFETY: both regions are mapped, and the builder keeps them.
-                let (greeting, answer) = unsafe {
-                    (
-                        Check::new(inward, &offers[rank as usize].token, peer, rank),
-                        Check::new(theirs.start(), &offers[peer as usize].token, rank, peer),
-                    )
-                };
-                if !greeting.answer() {
-                    return Err(LinkError::Pattern { rank, peer });
-                }
-                checks.push((peer, answer));
+                checks.push((peer, check(rank, peer, inward, theirs.start(), offers)?));
                 builder.pair(peer, TransportKind::Shm, theirs.start(), inward);
                 builder.keep(PEER_PURPOSE, theirs);
             }
             (Ok(()), None) => unreachable!("a pair shares memory only if both have some"),
-            (Err(reason), _) => return Err(LinkError::NoTransport { rank, peer, reason }),
+            (Err(reason), _) => {
+                let only = |rank: u32| offers[rank as usize].only_shared_memory;
+                if only(rank) || only(peer) {
+                    return Err(LinkError::NoTransport { rank, peer, reason });
+                }
+                let neighbours = sharing.neighbours.contains(&peer);
+                if neighbours {
+                    tracing::warn!(rank, peer, %reason, "sockets between ranks of one host");
+                } else {
+                    tracing::debug!(rank, peer, %reason, "sockets");
+                }
+                remote.push(peer);
+            }
         }
     }
     if let Some((segment, mapping)) = own {
         builder.keep_segment(segment, mapping);
     }
-    let _ = options;
+    builder.pair_sockets(connect_all(&Task { peers: &remote, ..task })?)?;
     Ok(((), (builder, checks)))
+}
+
+/// Looks for the peer's pattern in the region that it sends to, and answers it. Returns the check of
+/// its answer to this rank's, due after the next barrier.
+fn check(
+    rank: u32,
+    peer: u32,
+    inward: NonNull<u8>,
+    out: NonNull<u8>,
+    offers: &[Offer],
+) -> Result<Check, LinkError> {
+    let token = |rank: u32| &offers[rank as usize].token;
+    // SAFETY: both regions are mapped, and are kept until the answer is looked for.
+    let (greeting, answer) =
+        unsafe { (Check::new(inward, token(rank), peer, rank), Check::new(out, token(peer), rank, peer)) };
+    if greeting.answer() { Ok(answer) } else { Err(LinkError::Pattern { rank, peer }) }
 }
 
 /// The region of this rank's segment that `peer` sends to.

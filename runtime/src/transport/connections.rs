@@ -8,6 +8,9 @@ use super::error::LinkError;
 use super::fifo::Fifo;
 use super::geometry::{Geometry, Layout, RECEIVER_LEFT_OFFSET, SENDER_LEFT_OFFSET};
 use super::options::Options;
+use super::socket::handshake::Made;
+use super::socket::progress::{Plan, Progress, Shared};
+use super::socket::wire::{Channel, Wire};
 use super::zone::Zone;
 use super::{Alarm, Exchange, TransportKind};
 use crate::memory::mapping::Mapping;
@@ -21,6 +24,7 @@ use std::time::{Duration, Instant};
 const SELF_PURPOSE: &str = "links of a rank to itself";
 pub(super) const OWN_PURPOSE: &str = "shared memory that ranks of this host send to";
 pub(super) const PEER_PURPOSE: &str = "views of shared memory of ranks of this host";
+pub(super) const MIRROR_PURPOSE: &str = "ends of socket links";
 
 /// Where the two regions of a pair start: what this rank writes into, and what it reads from.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +45,10 @@ pub struct Connections {
     zones_in: Vec<Option<Zone>>,
     regions: Vec<Regions>,
     board: Arc<Board>,
+    /// Place of each peer among those reached by sockets.
+    places: Vec<Option<usize>>,
+    activity: Arc<Shared>,
+    progress: Option<Progress>,
     seen: Mutex<Seen>,
     // Last, so that nothing above outlives the memory it points into.
     memory: Vec<(&'static str, Arc<Mapping>)>,
@@ -137,7 +145,7 @@ impl Connections {
             return Err(LinkError::GeometryField { field, value, least: world.into(), most: world.into() });
         }
         if world == 1 {
-            return Builder::new(rank, geometry)?.finish();
+            return Builder::new(rank, geometry)?.finish(options, alarm);
         }
         super::connect::connect(exchange, options, geometry, alarm)
     }
@@ -188,10 +196,12 @@ impl Connections {
     /// Whether `peer` has closed its connections in good order. A rank that still waits for one that
     /// has left waits in vain.
     pub fn has_left(&self, peer: u32) -> bool {
+        if let Some(place) = self.places[peer as usize] {
+            return self.activity.left[place].load(Ordering::Acquire);
+        }
         let regions = self.regions[peer as usize];
         let left = |region, offset| left_word(region, offset).load(Ordering::Acquire) != 0;
-        peer != self.rank
-            && (left(regions.out, RECEIVER_LEFT_OFFSET) || left(regions.inward, SENDER_LEFT_OFFSET))
+        left(regions.out, RECEIVER_LEFT_OFFSET) || left(regions.inward, SENDER_LEFT_OFFSET)
     }
 
     /// The state of every link that has carried a message, for reports about stalls.
@@ -235,14 +245,23 @@ impl Connections {
         if (last.0, last.1) != (posted, done) {
             *last = (posted, done, now);
         }
-        let idle = now.saturating_duration_since(last.2);
+        let mut idle = now.saturating_duration_since(last.2);
+        let mut sent = posted;
+        if let Some(place) = self.places[peer as usize] {
+            let end = (place as u32 * self.geometry.channels + channel) * 2;
+            let end = &self.activity.ends[(end + u32::from(direction == Direction::In)) as usize];
+            sent = end.moved.load(Ordering::Relaxed);
+            let moved_ms = end.moved_ms.load(Ordering::Relaxed);
+            let moved = self.activity.began + Duration::from_millis(moved_ms);
+            idle = idle.min(now.saturating_duration_since(moved));
+        }
         Some(LinkState {
             peer,
             channel,
             direction,
             transport: self.transport(peer),
             posted,
-            sent: posted,
+            sent,
             done,
             idle,
             peer_left: self.has_left(peer),
@@ -275,6 +294,8 @@ impl Connections {
 
 impl Drop for Connections {
     fn drop(&mut self) {
+        // First, since the thread works on the memory that goes next.
+        self.progress = None;
         for peer in 0..self.geometry.ranks {
             let regions = self.regions[peer as usize];
             if self.kinds[peer as usize] == TransportKind::Shm {
@@ -300,12 +321,20 @@ pub(super) struct Builder {
     pairs: BTreeMap<u32, (TransportKind, Regions)>,
     memory: Vec<(&'static str, Arc<Mapping>)>,
     segment: Option<Segment>,
+    sockets: Vec<Made>,
 }
 
 impl Builder {
     /// Starts with the links of the rank to itself.
     pub(super) fn new(rank: u32, geometry: Geometry) -> Result<Self, LinkError> {
-        let mut builder = Self { rank, geometry, pairs: BTreeMap::new(), memory: Vec::new(), segment: None };
+        let mut builder = Self {
+            rank,
+            geometry,
+            pairs: BTreeMap::new(),
+            memory: Vec::new(),
+            segment: None,
+            sockets: Vec::new(),
+        };
         let own = map_private(rank, SELF_PURPOSE, Layout::new(&geometry).region_bytes)?;
         let start = own.start();
         builder.keep(SELF_PURPOSE, own);
@@ -329,11 +358,28 @@ impl Builder {
         self.pairs.insert(peer, (kind, Regions { out, inward }));
     }
 
-    /// Makes the links of all pairs.
-    pub(super) fn finish(self) -> Result<Connections, LinkError> {
-        let Self { rank, geometry, pairs, memory, segment } = self;
-        let sockets = pairs.values().filter(|(kind, _)| *kind == TransportKind::Socket).count();
-        let board = Board::new(sockets * 2 * geometry.channels as usize)
+    /// Joins this rank with peers by connections: every peer by the same number of them, in order.
+    pub(super) fn pair_sockets(&mut self, made: Vec<Made>) -> Result<(), LinkError> {
+        let bytes = Layout::new(&mirror(&self.geometry)).region_bytes;
+        for made in &made {
+            if made.index == 0 {
+                let out = map_private(self.rank, MIRROR_PURPOSE, bytes)?;
+                let inward = map_private(self.rank, MIRROR_PURPOSE, bytes)?;
+                self.pair(made.peer, TransportKind::Socket, out.start(), inward.start());
+                self.keep(MIRROR_PURPOSE, out);
+                self.keep(MIRROR_PURPOSE, inward);
+            }
+        }
+        self.sockets = made;
+        Ok(())
+    }
+
+    /// Makes the links of all pairs, and starts moving what goes over sockets.
+    pub(super) fn finish(self, options: &Options, alarm: Arc<dyn Alarm>) -> Result<Connections, LinkError> {
+        let Self { rank, geometry, pairs, memory, segment, sockets } = self;
+        assert_eq!(pairs.len(), geometry.ranks as usize, "every rank must have been paired");
+        let count = pairs.values().filter(|(kind, _)| *kind == TransportKind::Socket).count();
+        let board = Board::new(count * 2 * geometry.channels as usize)
             .map_err(|errno| LinkError::Progress { rank, call: "eventfd", source: errno.into() })?;
         let mut made = Connections {
             rank,
@@ -345,37 +391,94 @@ impl Builder {
             zones_in: Vec::new(),
             regions: Vec::new(),
             board: Arc::new(board),
+            places: Vec::new(),
+            activity: Arc::new(Shared::new(count, geometry.channels)),
+            progress: None,
             seen: Mutex::new(Seen { connected: Instant::now(), links: BTreeMap::new() }),
             memory,
             segment,
         };
-        let mut ends = 0..;
-        for (expected, (peer, (kind, regions))) in (0..geometry.ranks).zip(pairs) {
+        let mut places = 0..;
+        for (expected, (peer, (kind, regions))) in (0..).zip(pairs) {
             assert_eq!(expected, peer, "every rank must have been paired");
-            let socket = kind == TransportKind::Socket;
-            let mut bell = || socket.then(|| Doorbell::new(&made.board, ends.next().expect("endless")));
-            for channel in 0..geometry.channels {
-                // SAFETY: the regions lie in `memory`, which `made` keeps as long as the FIFOs.
-                let (out, inward) = unsafe {
-                    (
-                        Fifo::new(regions.out, &geometry, channel, bell()),
-                        Fifo::new(regions.inward, &geometry, channel, bell()),
-                    )
-                };
-                made.outbound.push(out);
-                made.inbound.push(inward);
-            }
-            let zones = geometry.zone_cells > 0 && !socket;
-            // SAFETY: as above; regions of pairs that share memory have a zone.
-            let zone = |region| zones.then(|| unsafe { Zone::new(region, &geometry) });
-            made.zones_out.push(zone(regions.out));
-            made.zones_in.push(zone(regions.inward));
-            made.kinds.push(kind);
-            made.regions.push(regions);
+            made.push_peer(kind, regions, places.by_ref());
         }
-        assert_eq!(made.kinds.len(), geometry.ranks as usize, "every rank must have been paired");
+        if !sockets.is_empty() {
+            made.start_progress(sockets, options, alarm)?;
+        }
         Ok(made)
     }
+}
+
+impl Connections {
+    /// Adds the links to the next rank. `places` counts those reached by sockets.
+    fn push_peer(&mut self, kind: TransportKind, regions: Regions, mut places: impl Iterator<Item = usize>) {
+        let place = if kind == TransportKind::Socket { places.next() } else { None };
+        let geometry = if place.is_some() { mirror(&self.geometry) } else { self.geometry };
+        for channel in 0..geometry.channels {
+            let end = |place| (place * geometry.channels as usize + channel as usize) * 2;
+            let bell = |offset| place.map(|place| Doorbell::new(&self.board, end(place) + offset));
+            // SAFETY: the regions lie in `memory`, which lives as long as the FIFOs.
+            let (out, inward) = unsafe {
+                (
+                    Fifo::new(regions.out, &geometry, channel, bell(0)),
+                    Fifo::new(regions.inward, &geometry, channel, bell(1)),
+                )
+            };
+            self.outbound.push(out);
+            self.inbound.push(inward);
+        }
+        // SAFETY: as above; regions of a geometry with cells have a zone.
+        let zone = |region| (geometry.zone_cells > 0).then(|| unsafe { Zone::new(region, &geometry) });
+        self.zones_out.push(zone(regions.out));
+        self.zones_in.push(zone(regions.inward));
+        self.kinds.push(kind);
+        self.places.push(place);
+        self.regions.push(regions);
+    }
+
+    fn start_progress(
+        &mut self,
+        sockets: Vec<Made>,
+        options: &Options,
+        alarm: Arc<dyn Alarm>,
+    ) -> Result<(), LinkError> {
+        let rank = self.rank;
+        let stride = options.sockets_per_pair;
+        let mut wires = Vec::with_capacity(sockets.len());
+        for made in sockets {
+            let numbers = (made.index..self.geometry.channels).step_by(stride as usize);
+            let channels = numbers
+                .map(|number| {
+                    let (out, inward) = (self.outbound(made.peer, number), self.inbound(made.peer, number));
+                    Channel::new(number, out.clone(), inward.clone())
+                })
+                .collect();
+            let wire = Wire::new(made, stride, channels);
+            wires.push(wire.map_err(|errno| LinkError::Progress {
+                rank,
+                call: "setsockopt",
+                source: errno.into(),
+            })?);
+        }
+        self.progress = Some(Progress::start(Plan {
+            rank,
+            board: Arc::clone(&self.board),
+            wires,
+            channels: self.geometry.channels,
+            stride,
+            activity: Arc::clone(&self.activity),
+            alarm,
+            close_timeout: options.close_timeout,
+            memory: self.memory.iter().map(|(_, mapping)| Arc::clone(mapping)).collect(),
+        })?);
+        Ok(())
+    }
+}
+
+/// The geometry of one end of a socket link: without a zone.
+fn mirror(geometry: &Geometry) -> Geometry {
+    Geometry { zone_cells: 0, ..*geometry }
 }
 
 /// Reserves private memory for links.

@@ -15,6 +15,7 @@ pub mod geometry;
 pub(crate) mod offer;
 pub mod options;
 pub(crate) mod shm;
+pub(crate) mod socket;
 pub mod zone;
 
 pub use connections::{Connections, Direction, InCollective, LinkState, MemoryUse};

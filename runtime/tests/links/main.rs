@@ -67,5 +67,17 @@ fn main() {
             Ok(())
         }));
     }
+    for slots in 1..=4 {
+        for sockets_per_pair in 1..=2 {
+            let name = format!("socket_threads_slots_{slots}_connections_{sockets_per_pair}");
+            trials.push(Trial::test(name, move || {
+                let geometry = Geometry { ranks: 3, slots, slot_bytes: 40_000 / 64 * 64, ..GEOMETRY };
+                let options =
+                    Options { shared_memory: SharedMemory::Off, sockets_per_pair, ..Options::default() };
+                traffic_between_threads(geometry, options, TransportKind::Socket, 100);
+                Ok(())
+            }));
+        }
+    }
     libtest_mimic::run(&arguments, trials).exit();
 }
