@@ -1,0 +1,29 @@
+//! Chain broadcast: each rank hands on to the next, tiles follow each other.
+//! The program is `chain_broadcast.sched`.
+
+use super::traffic::{Flow, Landing, Round, Traffic, from_root, message};
+use super::{Algorithm, Applies};
+use ringsmith_ir::types::Collective;
+
+/// See the head of the file.
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "chain",
+    aliases: &["ring"],
+    collective: Collective::Broadcast,
+    text: include_str!("chain_broadcast.sched"),
+    applies: Applies::Always,
+    synchronises: false,
+    has_channels: true,
+    batched: false,
+    links_per_pair: 1,
+    traffic,
+};
+
+fn traffic(ranks: u32, root: u32) -> Traffic {
+    let hop = |v| message(from_root(root, v, ranks), from_root(root, v + 1, ranks), Landing::Copy);
+    Traffic {
+        chunks: 1,
+        rounds: (0..ranks - 1).map(|v| Round::once([hop(v)])).collect(),
+        flow: Flow::Pipelined,
+    }
+}

@@ -1,0 +1,25 @@
+//! Direct gather: everybody sends its block to the root, one step.
+//! The program is `direct_gather.sched`.
+
+use super::traffic::{Flow, Landing, Round, Traffic, from_root, message};
+use super::{Algorithm, Applies};
+use ringsmith_ir::types::Collective;
+
+/// See the head of the file.
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "direct",
+    aliases: &[],
+    collective: Collective::Gather,
+    text: include_str!("direct_gather.sched"),
+    applies: Applies::Always,
+    synchronises: false,
+    has_channels: true,
+    batched: false,
+    links_per_pair: 1,
+    traffic,
+};
+
+fn traffic(ranks: u32, root: u32) -> Traffic {
+    let hops = (1..ranks).map(|v| message(from_root(root, v, ranks), root, Landing::Copy));
+    Traffic { chunks: ranks, rounds: vec![Round::once(hops)], flow: Flow::Pipelined }
+}

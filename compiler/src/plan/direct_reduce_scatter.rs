@@ -1,0 +1,24 @@
+//! Direct reduce_scatter: every block to its owner, one step.
+//! The program is `direct_reduce_scatter.sched`.
+
+use super::traffic::{Flow, Landing, Round, Traffic, mesh};
+use super::{Algorithm, Applies, MESH_RANKS};
+use ringsmith_ir::types::Collective;
+
+/// See the head of the file.
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "direct",
+    aliases: &[],
+    collective: Collective::ReduceScatter,
+    text: include_str!("direct_reduce_scatter.sched"),
+    applies: Applies::UpTo(MESH_RANKS),
+    synchronises: true,
+    has_channels: true,
+    batched: false,
+    links_per_pair: 1,
+    traffic,
+};
+
+fn traffic(ranks: u32, _root: u32) -> Traffic {
+    Traffic { chunks: ranks, rounds: vec![Round::once(mesh(ranks, Landing::Reduce))], flow: Flow::Stepwise }
+}

@@ -1,0 +1,25 @@
+//! Direct scatter: the root sends everybody its block, one step.
+//! The program is `direct_scatter.sched`.
+
+use super::traffic::{Flow, Landing, Round, Traffic, from_root, message};
+use super::{Algorithm, Applies};
+use ringsmith_ir::types::Collective;
+
+/// See the head of the file.
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "direct",
+    aliases: &[],
+    collective: Collective::Scatter,
+    text: include_str!("direct_scatter.sched"),
+    applies: Applies::Always,
+    synchronises: false,
+    has_channels: true,
+    batched: false,
+    links_per_pair: 1,
+    traffic,
+};
+
+fn traffic(ranks: u32, root: u32) -> Traffic {
+    let hops = (1..ranks).map(|v| message(root, from_root(root, v, ranks), Landing::Copy));
+    Traffic { chunks: ranks, rounds: vec![Round::once(hops)], flow: Flow::Pipelined }
+}

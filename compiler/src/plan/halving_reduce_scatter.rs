@@ -1,0 +1,26 @@
+//! Recursive halving reduce_scatter: log2(n) steps, for a power of two of ranks.
+//! The program is `halving_reduce_scatter.sched`.
+
+use super::traffic::{Flow, Folded, Landing, Traffic};
+use super::{Algorithm, Applies};
+use ringsmith_ir::types::Collective;
+
+/// See the head of the file.
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "halving",
+    aliases: &[],
+    collective: Collective::ReduceScatter,
+    text: include_str!("halving_reduce_scatter.sched"),
+    applies: Applies::PowerOfTwo,
+    synchronises: true,
+    has_channels: false,
+    batched: true,
+    links_per_pair: 1,
+    traffic,
+};
+
+fn traffic(ranks: u32, _root: u32) -> Traffic {
+    let folded = Folded::new(ranks);
+    let halving = (0..folded.levels()).rev().map(|level| folded.swap(level, 1 << level, Landing::Reduce));
+    Traffic { chunks: ranks, rounds: halving.collect(), flow: Flow::Stepwise }
+}

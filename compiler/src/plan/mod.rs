@@ -1,0 +1,224 @@
+//! Planning: which program to run, with which protocol and how many channels.
+//!
+//! One file per algorithm holds its program (the `.sched` beside it), where it applies, and what it
+//! sends. [`choose`] prices every algorithm on a [`Machine`] and takes the cheapest; [`instantiate`]
+//! makes the program and arguments that [`ringsmith_ir::expand`] turns into a schedule. Nothing is
+//! trusted for being built in: the verifier sees every schedule that comes out of here.
+//!
+//! Everything is a function of its arguments: no environment, clock, randomness or hash order.
+//! `docs/algorithms.md` describes each algorithm; a test compares that page with [`ALGORITHMS`].
+
+mod bruck_all_gather;
+mod bruck_all_to_all;
+mod chain_broadcast;
+mod chain_reduce;
+mod direct_all_gather;
+mod direct_all_to_all;
+mod direct_broadcast;
+mod direct_gather;
+mod direct_reduce;
+mod direct_reduce_scatter;
+mod direct_scatter;
+mod dissemination_barrier;
+mod double_tree_all_reduce;
+mod halving_reduce_scatter;
+mod one_shot_all_reduce;
+mod pairwise_all_to_all;
+mod rabenseifner_all_reduce;
+mod recursive_doubling_all_reduce;
+mod ring_all_gather;
+mod ring_all_reduce;
+mod ring_reduce_scatter;
+mod scatter_gather_broadcast;
+mod traffic;
+mod tree_all_reduce;
+mod tree_broadcast;
+mod tree_gather;
+mod tree_reduce;
+mod tree_scatter;
+mod two_shot_all_reduce;
+
+pub use traffic::{Flow, Landing, Message, Round, Traffic};
+
+use ringsmith_ir::expand::Arguments;
+use ringsmith_ir::program::{ItemKind, Program};
+use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::text;
+use ringsmith_ir::types::{Collective, ReduceOp};
+use std::fmt;
+
+/// The most ranks of algorithms in which everybody talks to everybody: links, and FIFO memory with
+/// them, grow with the square. Ours.
+pub const MESH_RANKS: u32 = 128;
+
+/// How many chunks the batched algorithms send before they take what comes back. Ours: half the usual
+/// number of slots, so that a fused receive and send finds a free one.
+pub const BATCH: u32 = 4;
+
+/// For which numbers of ranks an algorithm works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applies {
+    /// All.
+    Always,
+    /// Up to this many.
+    UpTo(u32),
+    /// Powers of two.
+    PowerOfTwo,
+}
+
+impl Applies {
+    /// Whether it works for `ranks` ranks.
+    pub fn holds(self, ranks: u32) -> bool {
+        match self {
+            Self::Always => ranks > 0,
+            Self::UpTo(most) => (1..=most).contains(&ranks),
+            Self::PowerOfTwo => ranks.is_power_of_two(),
+        }
+    }
+}
+
+impl fmt::Display for Applies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => f.write_str("any number of ranks"),
+            Self::UpTo(most) => write!(f, "at most {most} ranks"),
+            Self::PowerOfTwo => f.write_str("a power of two of ranks"),
+        }
+    }
+}
+
+/// A way to do a collective.
+#[derive(Clone, Copy, Debug)]
+pub struct Algorithm {
+    /// Its name in filters and plans; unique within its collective.
+    pub name: &'static str,
+    /// Other names that filters may use for it.
+    pub aliases: &'static [&'static str],
+    /// What it does.
+    pub collective: Collective,
+    /// Its program.
+    pub text: &'static str,
+    /// Where it works.
+    pub applies: Applies,
+    /// Whether every rank hears from every rank, which epoch zones demand.
+    pub synchronises: bool,
+    /// Whether the program has a parameter `channels`: how many lanes, with a family of links each,
+    /// share the work of a rank.
+    pub has_channels: bool,
+    /// Whether the program has a parameter `batch`: how many chunks are sent ahead on a link.
+    pub batched: bool,
+    /// The most links from one rank to another with one channel: FIFOs that a pair of ranks needs.
+    pub links_per_pair: u32,
+    /// What it sends with one channel, for a number of ranks (at least 1, one that it applies to) and
+    /// a root (0 where there is none).
+    pub traffic: fn(u32, u32) -> Traffic,
+}
+
+impl Algorithm {
+    /// The protocols that it can run with.
+    pub fn protocols(&self) -> &'static [Protocol] {
+        if self.synchronises {
+            &[Protocol::Ll, Protocol::Ll128, Protocol::Simple]
+        } else {
+            &[Protocol::Simple]
+        }
+    }
+
+    /// The parameters of its program that a caller may set, with what each means.
+    pub fn parameters(&self) -> Vec<(&'static str, &'static str)> {
+        let channels = self.has_channels.then_some(("channels", "lanes that share the work of a rank"));
+        let batch = self.batched.then_some(("batch", "chunks sent ahead of the other end's"));
+        channels.into_iter().chain(batch).collect()
+    }
+}
+
+/// Algorithms are the same if they do the same collective under the same name.
+impl PartialEq for Algorithm {
+    fn eq(&self, other: &Self) -> bool {
+        (self.collective, self.name) == (other.collective, other.name)
+    }
+}
+
+impl Eq for Algorithm {}
+
+static ALL_REDUCE: [Algorithm; 7] = [
+    one_shot_all_reduce::ALGORITHM,
+    two_shot_all_reduce::ALGORITHM,
+    ring_all_reduce::ALGORITHM,
+    tree_all_reduce::ALGORITHM,
+    double_tree_all_reduce::ALGORITHM,
+    recursive_doubling_all_reduce::ALGORITHM,
+    rabenseifner_all_reduce::ALGORITHM,
+];
+static ALL_GATHER: [Algorithm; 3] =
+    [direct_all_gather::ALGORITHM, ring_all_gather::ALGORITHM, bruck_all_gather::ALGORITHM];
+static REDUCE_SCATTER: [Algorithm; 3] =
+    [direct_reduce_scatter::ALGORITHM, ring_reduce_scatter::ALGORITHM, halving_reduce_scatter::ALGORITHM];
+static BROADCAST: [Algorithm; 4] = [
+    direct_broadcast::ALGORITHM,
+    chain_broadcast::ALGORITHM,
+    tree_broadcast::ALGORITHM,
+    scatter_gather_broadcast::ALGORITHM,
+];
+static REDUCE: [Algorithm; 3] = [direct_reduce::ALGORITHM, chain_reduce::ALGORITHM, tree_reduce::ALGORITHM];
+static GATHER: [Algorithm; 2] = [direct_gather::ALGORITHM, tree_gather::ALGORITHM];
+static SCATTER: [Algorithm; 2] = [direct_scatter::ALGORITHM, tree_scatter::ALGORITHM];
+static ALL_TO_ALL: [Algorithm; 3] =
+    [direct_all_to_all::ALGORITHM, pairwise_all_to_all::ALGORITHM, bruck_all_to_all::ALGORITHM];
+static BARRIER: [Algorithm; 1] = [dissemination_barrier::ALGORITHM];
+
+/// The algorithms of a collective. None for `all_to_all_v` and `send_recv`, whose messages are known
+/// only at run time: those are exchanged pair by pair, without a plan.
+pub fn candidates(collective: Collective) -> &'static [Algorithm] {
+    match collective {
+        Collective::AllReduce => &ALL_REDUCE,
+        Collective::AllGather => &ALL_GATHER,
+        Collective::ReduceScatter => &REDUCE_SCATTER,
+        Collective::Broadcast => &BROADCAST,
+        Collective::Reduce => &REDUCE,
+        Collective::Gather => &GATHER,
+        Collective::Scatter => &SCATTER,
+        Collective::AllToAll => &ALL_TO_ALL,
+        Collective::Barrier => &BARRIER,
+        Collective::AllToAllV | Collective::SendRecv => &[],
+    }
+}
+
+/// Every name that a filter may use for an algorithm, sorted.
+pub fn names() -> Vec<&'static str> {
+    let algorithms = Collective::ALL.into_iter().flat_map(candidates);
+    let mut names: Vec<&str> = algorithms.flat_map(|a| a.aliases.iter().copied().chain([a.name])).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The program of an algorithm, written for `op` if there is one, and what to expand it with.
+///
+/// `channels` counts where the algorithm has them, and is 1 elsewhere. `root` is dropped where the
+/// collective has none, and 0 where it has one and nothing is said.
+pub fn instantiate(
+    algorithm: &Algorithm,
+    ranks: u32,
+    root: Option<u32>,
+    channels: u32,
+    op: Option<ReduceOp>,
+) -> (Program, Arguments) {
+    let mut program = text::parse_program(algorithm.text).expect("a test reads every built-in program");
+    for item in &mut program.items {
+        if let ItemKind::Collective(line) = &mut item.kind {
+            line.op = op.filter(|_| algorithm.collective.reduces()).or(line.op);
+        }
+    }
+    let mut arguments = Arguments::ranks(ranks);
+    if algorithm.collective.rooted() {
+        arguments = arguments.root(root.unwrap_or(0));
+    }
+    if algorithm.has_channels {
+        arguments = arguments.set("channels", i64::from(channels));
+    }
+    (program, arguments)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! Binomial tree broadcast: log2(n) steps.
+//! The program is `tree_broadcast.sched`.
+
+use super::traffic::{Flow, Landing, Round, Traffic, binomial_level, ceil_log2, from_root, message};
+use super::{Algorithm, Applies};
+use ringsmith_ir::types::Collective;
+
+/// See the head of the file.
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "tree",
+    aliases: &[],
+    collective: Collective::Broadcast,
+    text: include_str!("tree_broadcast.sched"),
+    applies: Applies::Always,
+    synchronises: false,
+    has_channels: true,
+    batched: false,
+    links_per_pair: 1,
+    traffic,
+};
+
+fn traffic(ranks: u32, root: u32) -> Traffic {
+    let rounds = (0..ceil_log2(ranks)).rev().map(|level| {
+        let edges = binomial_level(ranks, level);
+        Round::once(edges.map(|(parent, child)| {
+            message(from_root(root, parent, ranks), from_root(root, child, ranks), Landing::Copy)
+        }))
+    });
+    Traffic { chunks: 1, rounds: rounds.collect(), flow: Flow::Pipelined }
+}

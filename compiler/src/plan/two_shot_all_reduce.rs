@@ -1,0 +1,28 @@
+//! Two-shot all_reduce: each part to its owner, the sums back to everybody. Two steps.
+//! The program is `two_shot_all_reduce.sched`.
+
+use super::traffic::{Flow, Landing, Round, Traffic, mesh};
+use super::{Algorithm, Applies, MESH_RANKS};
+use ringsmith_ir::types::Collective;
+
+/// See the head of the file.
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "two_shot",
+    aliases: &[],
+    collective: Collective::AllReduce,
+    text: include_str!("two_shot_all_reduce.sched"),
+    applies: Applies::UpTo(MESH_RANKS),
+    synchronises: true,
+    has_channels: true,
+    batched: false,
+    links_per_pair: 1,
+    traffic,
+};
+
+fn traffic(ranks: u32, _root: u32) -> Traffic {
+    Traffic {
+        chunks: ranks,
+        rounds: vec![Round::once(mesh(ranks, Landing::Reduce)), Round::once(mesh(ranks, Landing::Copy))],
+        flow: Flow::Stepwise,
+    }
+}
