@@ -235,7 +235,7 @@ impl Schedule {
 
     /// Chunks in one rank's block. Equals `chunks` where the collective has no blocks.
     pub fn chunks_per_block(&self) -> u32 {
-        if self.collective.blocked() { self.chunks / self.ranks } else { self.chunks }
+        if self.collective.has_blocks() { self.chunks / self.ranks } else { self.chunks }
     }
 
     /// Which chunks, numbered over the whole, are part of `rank`'s input.

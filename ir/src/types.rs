@@ -76,6 +76,12 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
+    /// Whether chunks are grouped by rank: wherever a count is per rank, and where each pair of ranks
+    /// has a size of its own.
+    pub const fn has_blocks(self) -> bool {
+        self.blocked() || matches!(self, Self::AllToAllV)
+    }
+
     /// Whether a count is per rank and the buffers of one side hold one block a rank.
     pub const fn blocked(self) -> bool {
         matches!(self, Self::AllGather | Self::ReduceScatter | Self::Gather | Self::Scatter | Self::AllToAll)

@@ -76,7 +76,7 @@ fn check_static(plan: &KernelPlan) -> Vec<Diagnostic> {
     if plan.slots == 0 || plan.slots > 1024 {
         found.push(wrong("V0603", format!("{} slots; there must be 1 to 1024", plan.slots)));
     }
-    if plan.collective.blocked() && (plan.ranks == 0 || !plan.chunks.is_multiple_of(plan.ranks)) {
+    if plan.collective.has_blocks() && (plan.ranks == 0 || !plan.chunks.is_multiple_of(plan.ranks)) {
         found.push(wrong("V0603", format!("{} chunks do not divide by {} ranks", plan.chunks, plan.ranks)));
     }
     for (link, decl) in plan.links.iter() {
