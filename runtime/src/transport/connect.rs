@@ -78,7 +78,7 @@ fn start(rank: u32, options: &Options, geometry: Geometry) -> Result<(Offer, Sta
     let (host, counter) = match counter {
         Ok((host, counter)) => (Some(host), Some(counter)),
         Err(why) => {
-            tracing::info!(rank, %why, "no shared memory with other ranks");
+            tracing::info!(target: "ringsmith::net", rank, %why, "no shared memory with other ranks");
             (None, None)
         }
     };
@@ -192,9 +192,9 @@ fn join(
                 }
                 let neighbours = sharing.neighbours.contains(&peer);
                 if neighbours {
-                    tracing::warn!(rank, peer, %reason, "sockets between ranks of one host");
+                    tracing::warn!(target: "ringsmith::net", rank, peer, %reason, "sockets between ranks of one host");
                 } else {
-                    tracing::debug!(rank, peer, %reason, "sockets");
+                    tracing::debug!(target: "ringsmith::net", rank, peer, %reason, "sockets");
                 }
                 remote.push(peer);
             }

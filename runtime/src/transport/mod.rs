@@ -12,6 +12,7 @@ pub(crate) mod doorbell;
 pub mod error;
 pub mod fifo;
 pub mod geometry;
+mod glue;
 pub(crate) mod offer;
 pub mod options;
 pub(crate) mod shm;

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Largest number of connections per pair. Ours: a few fill any NIC.
 pub const MAX_SOCKETS_PER_PAIR: u32 = 64;
 
+/// Largest number of addresses to listen on. Ours: peers try them one after the other.
+pub const MAX_LISTEN: usize = 16;
+
 /// Whether ranks of one host use shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedMemory {
@@ -78,6 +81,6 @@ impl Options {
         within("sockets_per_pair", self.sockets_per_pair.into(), 1, MAX_SOCKETS_PER_PAIR.into())?;
         within("connect_concurrency", self.connect_concurrency.into(), 1, 4096)?;
         within("socket_buffer_bytes", self.socket_buffer_bytes.unwrap_or(4096) as u64, 4096, 1 << 30)?;
-        within("listen addresses", self.listen.len() as u64, 0, 16)
+        within("listen addresses", self.listen.len() as u64, 0, MAX_LISTEN as u64)
     }
 }

@@ -159,7 +159,7 @@ fn take(counter: &Counter, token: &[u8; 16], expected_bytes: u64) -> Option<(u32
             }
         }
         if bytes != MESSAGE_BYTES || message[..8] != MAGIC || !same(&message[16..32], token) {
-            tracing::debug!(bytes, "a stranger's datagram where descriptors are handed over; dropped");
+            tracing::debug!(target: "ringsmith::shm", bytes, "a stranger's datagram where descriptors are handed over; dropped");
             continue;
         }
         let peer = u32::from_le_bytes(message[8..12].try_into().expect("four bytes"));

@@ -210,7 +210,7 @@ impl<'a> Round<'a> {
                 }
                 Err(why) => {
                     let (rank, address) = (self.task.rank, &talk.address);
-                    tracing::debug!(rank, %address, %why, "dropped a connection that proved nothing");
+                    tracing::debug!(target: "ringsmith::net", rank, %address, %why, "dropped a connection that proved nothing");
                 }
             }
         }

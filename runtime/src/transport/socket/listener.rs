@@ -37,7 +37,7 @@ impl Listener {
             match listen_on(*ip, options) {
                 Ok(socket) => sockets.push(socket),
                 Err((address, source)) => {
-                    tracing::info!(rank, %address, %source, "cannot listen here");
+                    tracing::info!(target: "ringsmith::net", rank, %address, %source, "cannot listen here");
                     first_error.get_or_insert(LinkError::Listen { rank, address, source });
                 }
             }
@@ -69,7 +69,7 @@ impl Listener {
                     Err(Errno::AGAIN) => break,
                     Err(errno) => {
                         // Out of descriptors or memory: the connection stays in the queue.
-                        tracing::warn!(%address, %errno, "cannot take a connection");
+                        tracing::warn!(target: "ringsmith::net", %address, %errno, "cannot take a connection");
                         break;
                     }
                 }

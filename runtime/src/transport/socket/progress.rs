@@ -190,7 +190,7 @@ impl Run {
         if !open.is_empty() && self.close_rest(begun).is_zero() {
             let peers: Vec<u32> = open.iter().map(|wire| wire.peer()).collect();
             let rank = self.plan.rank;
-            tracing::warn!(rank, ?peers, "closed before these peers confirmed all that was sent");
+            tracing::warn!(target: "ringsmith::net", rank, ?peers, "closed before these peers confirmed all that was sent");
             return true;
         }
         open.is_empty()

@@ -1,0 +1,96 @@
+//! The transports' small interfaces, filled by the runtime's own parts: the bootstrap gathers, the
+//! fault word alarms, the settings become options.
+
+use super::{Alarm, Exchange, ExchangeError, LinkFault, Options, SharedMemory};
+use crate::bootstrap::{Bootstrap, interface};
+use crate::config::Config;
+use crate::error::Error;
+use crate::fault::{Fault, Reason};
+
+impl Exchange for Bootstrap {
+    fn rank(&self) -> u32 {
+        Bootstrap::rank(self)
+    }
+
+    fn world(&self) -> u32 {
+        Bootstrap::world(self)
+    }
+
+    fn all_gather(&self, tag: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        Bootstrap::all_gather(self, tag, bytes).map_err(Into::into)
+    }
+}
+
+impl Alarm for Fault {
+    fn raised(&self) -> bool {
+        self.is_raised()
+    }
+
+    fn raise(&self, fault: LinkFault) {
+        let detail = fault.to_string();
+        let rank = match fault {
+            LinkFault::PeerLost { peer, .. } | LinkFault::Protocol { peer, .. } => peer,
+            LinkFault::Progress { rank, .. } => rank,
+        };
+        Fault::raise(self, Reason::Transport { rank, detail });
+    }
+}
+
+impl Options {
+    /// What the settings say: addresses of the interfaces that they allow, and the rest as it is.
+    ///
+    /// Errors: `System` when the interfaces cannot be listed. None that is allowed is no error here:
+    /// ranks of one host need none.
+    pub fn from_config(config: &Config) -> Result<Self, Error> {
+        let interfaces = interface::order(&interface::list()?, &config.interfaces);
+        let shared_memory = if config.shm { SharedMemory::Auto } else { SharedMemory::Off };
+        Ok(Self {
+            shared_memory,
+            host_id: config.host_id.clone(),
+            listen: interfaces
+                .iter()
+                .map(|interface| interface.address)
+                .take(super::options::MAX_LISTEN)
+                .collect(),
+            ports: config.port_range.map(|range| range.first.get()..=range.last.get()),
+            sockets_per_pair: config.socket_connections,
+            connect_timeout: config.init_timeout,
+            ..Self::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_options() {
+        let mut config = Config::default();
+        config.shm = false;
+        config.host_id = Some("a".to_owned());
+        config.socket_connections = 3;
+        let options = Options::from_config(&config).expect("this machine has interfaces");
+        assert_eq!(options.shared_memory, SharedMemory::Off);
+        assert_eq!(options.host_id.as_deref(), Some("a"));
+        assert_eq!(options.sockets_per_pair, 3);
+        assert!(!options.listen.is_empty());
+        options.check().expect("settings stay within the bounds of options");
+    }
+
+    #[test]
+    fn a_lost_peer_breaks_the_communicator_with_its_rank() {
+        let fault = Fault::new();
+        let lost = LinkFault::PeerLost {
+            rank: 0,
+            peer: 3,
+            address: "10.0.0.1:5".to_owned(),
+            reason: "it closed the connection".to_owned(),
+        };
+        Alarm::raise(&fault, lost);
+        assert!(fault.raised());
+        assert!(
+            matches!(fault.reason(), Some(Reason::Transport { rank: 3, detail }) if detail.contains("10.0.0.1:5"))
+        );
+    }
+}
