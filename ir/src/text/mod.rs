@@ -9,6 +9,7 @@
 pub mod codes;
 mod expression;
 mod extras;
+mod kernel;
 mod lexer;
 mod parser;
 mod print;
@@ -23,6 +24,7 @@ mod writer;
 
 pub use expression::MAX_EXPR_DEPTH;
 pub(crate) use expression::plural;
+pub use kernel::{parse_kernel_plan, print_kernel_plan};
 pub use parser::MAX_SOURCE_BYTES;
 pub(crate) use parser::{MAX_BLOCK_DEPTH, MAX_DIAGNOSTICS};
 pub use print::print_program;

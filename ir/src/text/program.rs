@@ -53,7 +53,7 @@ impl Parser<'_> {
                 items.push(item);
             }
         }
-        self.close(start, &mut braces);
+        self.close(start, items.is_empty(), &mut braces);
         let span = self.span_from(start);
         let footer = self.text_end();
         Ok(Program { name, parameters, items, before, braces, footer, span })
@@ -65,9 +65,9 @@ impl Parser<'_> {
         self.name("a name", "`@`")
     }
 
-    /// Reads the `}` of a block that began at `start`.
-    pub(crate) fn close(&mut self, start: u32, braces: &mut Braces) {
-        braces.last = self.lines_before(false);
+    /// Reads the `}` of a block that began at `start` and may be `empty`.
+    pub(crate) fn close(&mut self, start: u32, empty: bool, braces: &mut Braces) {
+        braces.last = self.lines_before(empty);
         if self.at_end() {
             let open = Span { start, end: start + 1 };
             let span = Span { start: self.end, end: self.end };
@@ -394,7 +394,7 @@ impl Parser<'_> {
                 block.statements.push(statement);
             }
         }
-        self.close(start, &mut block.braces);
+        self.close(start, block.statements.is_empty(), &mut block.braces);
         block
     }
 

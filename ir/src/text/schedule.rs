@@ -81,7 +81,7 @@ impl<'a> Parser<'a> {
             self.flat_item(&mut draft);
         }
         let mut braces = std::mem::take(&mut draft.extras.braces);
-        self.close(start, &mut braces);
+        self.close(start, draft.extras.lines.is_empty(), &mut braces);
         draft.extras.braces = braces;
         draft.extras.footer = self.text_end();
         self.finish_schedule(name.text, name.span, draft)
@@ -162,7 +162,7 @@ impl<'a> Parser<'a> {
         Ok((anchor, attributes))
     }
 
-    fn set_once<T>(&mut self, what: &str, start: u32, value: T, place: &mut Option<(T, Span)>) {
+    pub(crate) fn set_once<T>(&mut self, what: &str, start: u32, value: T, place: &mut Option<(T, Span)>) {
         let span = self.span_from(start);
         if let Some((_, first)) = place {
             self.report(repeated(what, span, *first));
@@ -172,7 +172,13 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads a number of something.
-    fn count(&mut self, what: &str, least: u32, most: u32, code: crate::diagnostic::Code) -> Parse<u32> {
+    pub(crate) fn count(
+        &mut self,
+        what: &str,
+        least: u32,
+        most: u32,
+        code: crate::diagnostic::Code,
+    ) -> Parse<u32> {
         let span = self.token.span;
         let value = self.flat_int(&format!("`{what}`"))?;
         match u32::try_from(value) {
@@ -187,7 +193,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads a number, where a program could have an expression.
-    fn flat_int(&mut self, after: &str) -> Parse<i64> {
+    pub(crate) fn flat_int(&mut self, after: &str) -> Parse<i64> {
         match self.token.kind {
             Kind::Int(value) if !self.token.first => {
                 self.advance();
@@ -211,7 +217,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads an id such as `r3`.
-    fn flat_id(&mut self, letter: char, what: &str, after: &str) -> Parse<(u32, Span)> {
+    pub(crate) fn flat_id(&mut self, letter: char, what: &str, after: &str) -> Parse<(u32, Span)> {
         let span = self.token.span;
         if self.token.first || !matches!(self.token.kind, Kind::Name | Kind::Int(_)) {
             return Err(self.expected(what, after));
@@ -288,7 +294,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Checks that there is room for one more.
-    fn within(&mut self, count: usize, most: usize, what: &str, span: Span) -> Parse<()> {
+    pub(crate) fn within(&mut self, count: usize, most: usize, what: &str, span: Span) -> Parse<()> {
         if count < most {
             return Ok(());
         }
@@ -318,7 +324,7 @@ impl<'a> Parser<'a> {
             self.flat_op(name, first, draft);
             first = false;
         }
-        self.close(open, &mut braces);
+        self.close(open, first, &mut braces);
         if braces != Braces::default() {
             draft.extras.lanes.insert(name, braces);
         }
