@@ -109,6 +109,25 @@ pub enum Error {
         /// The last answer of the system.
         source: io::Error,
     },
+    /// Rank 0 could not be found on this host.
+    #[error(
+        "rank {rank} of {world} found no rank 0 at {} within {}: {source}; rank 0 does not run on this host, or did not \
+         start: for ranks on several hosts set RINGSMITH_COMM_ID=HOST:PORT",
+        .path.display(),
+        Seconds(*.waited)
+    )]
+    LocalRoot {
+        /// The rank that looked.
+        rank: u32,
+        /// The number of ranks.
+        world: u32,
+        /// Where it looked.
+        path: PathBuf,
+        /// How long it looked.
+        waited: Duration,
+        /// The last answer of the system.
+        source: io::Error,
+    },
     /// Something with another secret listens where the id says the root is.
     #[error(
         "rank {rank}: {addresses} does not hold the secret of this id ({id}): the id is that of another or an \
@@ -279,6 +298,39 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
+    /// A message has another size than its receiver expects: the ranks made different calls.
+    #[error(
+        "rank {rank}: {operation}: rank {peer} sent {found_bytes} bytes where {expected_bytes} were expected; the two \
+         ranks made different calls: compare collective, count, type and order of calls on both"
+    )]
+    MessageSize {
+        /// The rank that received.
+        rank: u32,
+        /// The rank that sent.
+        peer: u32,
+        /// The receiver's collective and its sequence number.
+        operation: String,
+        /// What the receiver's call makes of it.
+        expected_bytes: u64,
+        /// What came.
+        found_bytes: u64,
+    },
+    /// Ranks could not be joined by links.
+    #[error("rank {rank}: {source}")]
+    Connections {
+        /// The rank that noticed.
+        rank: u32,
+        /// What happened, and where.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A schedule was refuted, or cannot run here.
+    #[error("{schedule} is refused: {}", List(.diagnostics))]
+    Rejected {
+        /// Which one.
+        schedule: String,
+        /// Everything that is wrong with it.
+        diagnostics: Vec<ringsmith_ir::diagnostic::Diagnostic>,
+    },
     /// A collective cannot be done as it was asked for.
     #[error("{operation}: {detail}")]
     Unsupported {
@@ -299,12 +351,13 @@ impl Error {
             | Self::Argument { .. }
             | Self::Unsupported { .. }
             | Self::Forked { .. } => ExitStatus::Unusable,
-            Self::Mismatch { .. } => ExitStatus::No,
+            Self::Mismatch { .. } | Self::MessageSize { .. } | Self::Rejected { .. } => ExitStatus::No,
             Self::Refused { refusal, .. } => refusal.exit_status(),
             Self::Interface { .. }
             | Self::Listen { .. }
             | Self::Resolve { .. }
             | Self::Connect { .. }
+            | Self::LocalRoot { .. }
             | Self::ForeignRoot { .. }
             | Self::RootSilent { .. }
             | Self::Send { .. }
@@ -316,6 +369,7 @@ impl Error {
             | Self::File { .. }
             | Self::Memory { .. }
             | Self::Transport { .. }
+            | Self::Connections { .. }
             | Self::Timeout { .. } => ExitStatus::WorldFailed,
         }
     }
@@ -341,6 +395,21 @@ impl fmt::Display for Addresses<'_> {
             write!(f, "{separator}{address}")?;
         }
         Ok(())
+    }
+}
+
+/// Diagnostics in one line each, without their places: for logs and last errors. Whoever has the text
+/// draws them.
+struct List<'a>(&'a [ringsmith_ir::diagnostic::Diagnostic]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 3;
+        for (index, diagnostic) in self.0.iter().take(SHOWN).enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{diagnostic}")?;
+        }
+        if self.0.len() > SHOWN { write!(f, "; and {} more", self.0.len() - SHOWN) } else { Ok(()) }
     }
 }
 

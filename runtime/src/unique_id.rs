@@ -11,7 +11,7 @@
 //! | 4..6 | version, 1 |
 //! | 6 | number of addresses, 1 to 5 |
 //! | 7 | flags: 1 = made from a `host:port`, has no secret of its own |
-//! | 8..24 | secret |
+//! | 8..24 | secret; of a fixed address: digest of the job's name |
 //! | 24..26 | port |
 //! | 26..106 | addresses, IPv6, those of IPv4 mapped |
 //! | 106..114 | key of the root's host, so that ranks on it try loopback first |
@@ -92,7 +92,7 @@ impl UniqueId {
     /// Errors: `Interface`, `Listen`, `Resolve`, `Random`, `Thread`.
     pub fn create(config: &Config) -> Result<(Self, Root)> {
         match &config.comm_id {
-            Some(address) => Self::create_at(address, "RINGSMITH_COMM_ID", config),
+            Some(address) => Self::create_at(address, "RINGSMITH_COMM_ID", "", config),
             None => {
                 let listener = interface::listen_anywhere(config)?;
                 let mut secret = [0; 16];
@@ -107,10 +107,15 @@ impl UniqueId {
 
     /// Makes the id of a fixed address and starts the root there.
     ///
-    /// `setting` is where the address comes from, for messages.
+    /// `setting` is where the address comes from, for messages; ranks with another `job` are kept out.
     /// Errors: `Listen`, `Resolve`, `Thread`.
-    pub fn create_at(address: &HostPort, setting: &'static str, config: &Config) -> Result<(Self, Root)> {
-        let id = Self::from_address(address, setting, config)?;
+    pub fn create_at(
+        address: &HostPort,
+        setting: &'static str,
+        job: &str,
+        config: &Config,
+    ) -> Result<(Self, Root)> {
+        let id = Self::from_address(address, setting, job, config)?;
         let listener = interface::listen_at(address, &id.addresses())?;
         let root = Root::start(listener, &id, config)?;
         tracing::info!(target: "ringsmith::bootstrap", "root {id} listens on {}", crate::error::Addresses(&id.addresses()));
@@ -119,8 +124,15 @@ impl UniqueId {
 
     /// The id of a fixed address, for ranks that know where the root is and have no id from it.
     ///
+    /// `setting` and `job` as in [`UniqueId::create_at`]. A job's name is no secret: it keeps jobs
+    /// apart that meet by mistake.
     /// Errors: `Resolve`.
-    pub fn from_address(address: &HostPort, setting: &'static str, config: &Config) -> Result<Self> {
+    pub fn from_address(
+        address: &HostPort,
+        setting: &'static str,
+        job: &str,
+        config: &Config,
+    ) -> Result<Self> {
         let resolve_error = |source| Error::Resolve { host: address.host.clone(), setting, source };
         let resolved =
             (address.host.as_str(), address.port.get()).to_socket_addrs().map_err(resolve_error)?;
@@ -140,7 +152,11 @@ impl UniqueId {
                 "{setting}={address} has no secret: any process that reaches this port can join; RINGSMITH_JOB_SECRET adds one"
             );
         }
-        Ok(Self::assemble(&addresses, address.port.get(), [0; 16], FLAG_OPEN, [0; 16]))
+        let mut name = [0; 16];
+        if !job.is_empty() {
+            name.copy_from_slice(&Sha256::digest(job.as_bytes())[..16]);
+        }
+        Ok(Self::assemble(&addresses, address.port.get(), name, FLAG_OPEN, [0; 16]))
     }
 
     fn assemble(addresses: &[IpAddr], port: u16, secret: [u8; 16], flags: u8, host_key: [u8; 16]) -> Self {

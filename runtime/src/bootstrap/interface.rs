@@ -168,7 +168,8 @@ pub(crate) fn listen_at(address: &HostPort, resolved: &[SocketAddr]) -> Result<L
     }
     // A name may lead to loopback here and to the network elsewhere, so only an address that was
     // written as loopback limits the listener to it.
-    let only_loopback = address.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let only_loopback =
+        address.host == "localhost" || address.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     let port = address.port.get();
     let remedy = "another process has the port, or an earlier job still runs; choose another port";
     let socket = listen_on(port, only_loopback).map_err(|source| describe(source, remedy))?;
