@@ -153,7 +153,8 @@ fn sum_term(request: &Request, rank: Rank, shared: u64, own: u64) -> u64 {
         None => (-960, 900),
     };
     let (lowest, highest) = (lowest + SCALAR_EXPONENTS, highest - SCALAR_EXPONENTS);
-    let unit = lowest + (shared >> 32) as i32 % (highest - lowest + 1).max(1);
+    let units = (highest - lowest + 1) as u64;
+    let unit = lowest + ((shared >> 32) % units) as i32;
     bits_of(dtype, signed(own, budget / active) as f64 * power_of_two(unit))
 }
 

@@ -14,6 +14,8 @@ mod element;
 mod level;
 mod narrow;
 mod scalar;
+#[cfg(test)]
+mod tests;
 
 pub use level::Level;
 pub use scalar::{Scalar, ScalarError};
