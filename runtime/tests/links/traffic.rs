@@ -2,7 +2,8 @@
 #![allow(unsafe_code)] // Reading and writing slots is what links are for.
 
 use super::exchange::Bell;
-use ringsmith_runtime::transport::{Alarm, Connections, Fifo};
+use ringsmith_runtime::transport::{Alarm, Cell, Connections, Fifo};
+use std::sync::atomic::Ordering;
 
 /// A small generator, so that a seed replays a test.
 pub(crate) struct Random(u64);
@@ -78,6 +79,20 @@ fn receive(fifo: &Fifo, stream: &mut Stream) -> bool {
 
 /// Sends `messages` on every link of this rank and receives as many on every other end.
 pub(crate) fn everybody_to_everybody(links: &Connections, bell: &Bell, seed: u64, messages: u64) {
+    let stop = |_| {
+        assert!(!bell.raised(), "seed {seed}: {:?}", bell.fault());
+        false
+    };
+    everybody_to_everybody_until(links, seed, messages, stop);
+}
+
+/// The same, until `stop` says so; it hears how many messages this rank has sent.
+pub(crate) fn everybody_to_everybody_until(
+    links: &Connections,
+    seed: u64,
+    messages: u64,
+    stop: impl Fn(u64) -> bool,
+) {
     let geometry = *links.geometry();
     let ends = || (0..geometry.ranks).flat_map(|peer| (0..geometry.channels).map(move |c| (peer, c)));
     let rank = links.rank();
@@ -85,19 +100,43 @@ pub(crate) fn everybody_to_everybody(links: &Connections, bell: &Bell, seed: u64
         |from, to, channel| Stream { random: Random::new(seed_of(seed, from, to, channel)), sequence: 0 };
     let mut out: Vec<_> = ends().map(|(peer, c)| stream(rank, peer, c)).collect();
     let mut inward: Vec<_> = ends().map(|(peer, c)| stream(peer, rank, c)).collect();
+    let mut total = 0;
     let _guard = links.enter();
     loop {
         let mut moved = false;
         for ((peer, channel), (out, inward)) in ends().zip(out.iter_mut().zip(&mut inward)) {
-            moved |= out.sequence < messages && send(links.outbound(peer, channel), out);
+            let sent = out.sequence < messages && send(links.outbound(peer, channel), out);
+            total += u64::from(sent);
+            moved |= sent;
             moved |= inward.sequence < messages && receive(links.inbound(peer, channel), inward);
         }
-        if out.iter().chain(&inward).all(|stream| stream.sequence == messages) {
+        if stop(total) || out.iter().chain(&inward).all(|stream| stream.sequence == messages) {
             return;
         }
         if !moved {
-            assert!(!bell.raised(), "seed {seed}: {:?}", bell.fault());
             std::thread::yield_now();
         }
+    }
+}
+
+/// Puts a message into a cell, then its flag.
+pub(crate) fn cell_send(cell: Cell<'_>, epoch: u64, bytes: u64) {
+    // SAFETY: the receiver has read this parity's last message, since it has sent its own after that.
+    let payload = unsafe { std::slice::from_raw_parts_mut(cell.payload(bytes), bytes as usize) };
+    for (index, place) in (0..).zip(payload) {
+        *place = byte(epoch, index);
+    }
+    cell.flag().store(epoch, Ordering::Release);
+}
+
+/// Waits for a message in a cell and checks it.
+pub(crate) fn cell_receive(cell: Cell<'_>, epoch: u64, bytes: u64) {
+    while cell.flag().load(Ordering::Acquire) != epoch {
+        std::thread::yield_now();
+    }
+    // SAFETY: the flag says that the message is there; it stays until this rank sends its next one.
+    let payload = unsafe { std::slice::from_raw_parts(cell.payload(bytes), bytes as usize) };
+    for (index, found) in (0..).zip(payload) {
+        assert_eq!(*found, byte(epoch, index), "byte {index} of epoch {epoch}");
     }
 }
