@@ -4,6 +4,7 @@ pub mod memory;
 pub mod reference;
 pub mod transport;
 pub mod bootstrap;
+pub mod communicator;
 pub mod config;
 pub mod error;
 pub mod fault;

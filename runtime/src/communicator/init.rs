@@ -1,0 +1,203 @@
+//! Initialisation, in four phases: arguments, topology, connections, plans. Each is timed, has the
+//! deadline of the settings, and names the ranks it waits for.
+
+use super::planning::Machine;
+use super::planning::Plans;
+use super::{Communicator, State};
+use crate::bootstrap::{Bootstrap, Member};
+use crate::config::{Config, Net};
+use crate::device::cpu::execute::Links;
+use crate::device::cpu::wait::Policy;
+use crate::error::Error;
+use crate::memory::scratch::Scratch;
+use crate::transport::{Connections, Geometry, Options, SharedMemory, TransportKind};
+use crate::unique_id::UniqueId;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// FIFOs per ordered pair of ranks where the settings do not say. Each costs address space, and memory
+/// once it is used.
+const CHANNELS: u32 = 8;
+/// Cells of an epoch zone per parity and pair: enough for a ring of 16 ranks in both of its phases.
+const ZONE_CELLS: u32 = 32;
+/// Largest message of a zone. Measured: benches/all_reduce on two cores (docs/performance.md): from
+/// here on slots of a FIFO are as fast.
+const ZONE_CELL_BYTES: u64 = 16 << 10;
+/// Ours: what a number of ranks is checked against before anything is allocated for it.
+const MAX_WORLD: u32 = 16 << 10;
+
+/// How long each phase of initialisation took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// Arguments and device.
+    pub arguments: Duration,
+    /// Bootstrap, topology, and the comparison of settings and plans.
+    pub topology: Duration,
+    /// Transports chosen, memory mapped, patterns verified.
+    pub connections: Duration,
+    /// Progress threads started and memory of the executor looked up.
+    pub proxies: Duration,
+}
+
+impl Timings {
+    /// All phases.
+    pub fn total(&self) -> Duration {
+        self.arguments + self.topology + self.connections + self.proxies
+    }
+}
+
+/// Measures one phase after the other.
+struct Clock(Instant);
+
+impl Clock {
+    fn lap(&mut self) -> Duration {
+        let lap = self.0.elapsed();
+        self.0 = Instant::now();
+        lap
+    }
+}
+
+/// See [`Communicator::init`].
+pub(super) fn init(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Result<Communicator, Error> {
+    let mut clock = Clock(Instant::now());
+    let mut timings = Timings::default();
+    check_arguments(rank, world)?;
+    let geometry = geometry(world, config);
+    timings.arguments = clock.lap();
+
+    let bootstrap = Bootstrap::connect(id, rank, world, config)?;
+    agree_on_settings(&bootstrap, config, &geometry)?;
+    let cores = smallest_core_count(&bootstrap)?;
+    timings.topology = clock.lap();
+
+    let fault = bootstrap.fault().clone();
+    let connections = Connections::connect(&bootstrap, &options(config), geometry, Arc::new(fault.clone()))
+        .map_err(|source| connecting(rank, source))?;
+    timings.connections = clock.lap();
+
+    let machine = machine(&bootstrap, &connections, &geometry, cores)?;
+    bootstrap.agree("plans", &[("machine", format!("{machine:?}"))])?;
+    let local = bootstrap.local_ranks().len();
+    let policy = Policy { spin: local <= cores as usize, stall: config.stall, timeout: config.timeout };
+    let links = Links::new(&connections, geometry);
+    timings.proxies = clock.lap();
+
+    tracing::info!(
+        target: "ringsmith::init",
+        "rank {rank} of {world}: init complete in {:.3} s (arguments {:.3}, topology {:.3}, connections {:.3}, proxies {:.3})",
+        timings.total().as_secs_f64(),
+        timings.arguments.as_secs_f64(),
+        timings.topology.as_secs_f64(),
+        timings.connections.as_secs_f64(),
+        timings.proxies.as_secs_f64()
+    );
+    let state = State {
+        links,
+        scratch: Scratch::new(rank),
+        plans: Plans::default(),
+        ready: HashMap::new(),
+        last: None,
+        number: 0,
+        connections,
+    };
+    Ok(Communicator {
+        rank,
+        world,
+        config: config.clone(),
+        machine,
+        bootstrap,
+        fault,
+        policy,
+        timings,
+        state: Mutex::new(state),
+    })
+}
+
+fn check_arguments(rank: u32, world: u32) -> Result<(), Error> {
+    let refuse = |detail: String| Err(Error::Argument { operation: "init", detail });
+    if world == 0 || world > MAX_WORLD {
+        return refuse(format!("a communicator of {world} ranks; there must be 1 to {MAX_WORLD}"));
+    }
+    if rank >= world {
+        return refuse(format!("rank {rank} of {world}; ranks are 0 to {}", world - 1));
+    }
+    Ok(())
+}
+
+fn geometry(world: u32, config: &Config) -> Geometry {
+    Geometry {
+        ranks: world,
+        channels: config.max_channels.unwrap_or(CHANNELS).max(config.min_channels.unwrap_or(1)),
+        slots: config.slots,
+        slot_bytes: u64::from(config.slot_bytes).next_multiple_of(64),
+        zone_cells: ZONE_CELLS,
+        zone_cell_bytes: ZONE_CELL_BYTES,
+    }
+}
+
+fn options(config: &Config) -> Options {
+    let shared_memory = match (config.shm, config.net) {
+        (false, _) | (_, Some(Net::Socket)) => SharedMemory::Off,
+        _ => SharedMemory::Auto,
+    };
+    Options {
+        shared_memory,
+        host_id: config.host_id.clone(),
+        ports: config.port_range.map(|p| p.first.get()..=p.last.get()),
+        sockets_per_pair: config.socket_connections,
+        connect_timeout: config.init_timeout,
+        ..Options::default()
+    }
+}
+
+fn connecting(rank: u32, source: crate::transport::LinkError) -> Error {
+    Error::Connections { rank, source: Box::new(source) }
+}
+
+/// Every rank must be of one version and read the same settings.
+fn agree_on_settings(bootstrap: &Bootstrap, config: &Config, geometry: &Geometry) -> Result<(), Error> {
+    let mut values: Vec<(String, String)> = vec![
+        ("version of ringsmith".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ("geometry of links".to_owned(), format!("{geometry:?}")),
+    ];
+    values.extend(config.agreement().into_iter().map(|(name, value)| (name.to_string(), value)));
+    // The geometry follows from settings: where one of those differs, that is what to mend.
+    values.rotate_left(2);
+    bootstrap.agree("settings", &values)
+}
+
+fn smallest_core_count(bootstrap: &Bootstrap) -> Result<u32, Error> {
+    let own = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let all = bootstrap.all_gather("cores", &own.to_le_bytes())?;
+    let read = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(1, u32::from_le_bytes);
+    Ok(all.iter().map(read).min().unwrap_or(1).max(1))
+}
+
+/// What the planner may know, from what every rank has said: the same on all of them.
+fn machine(
+    bootstrap: &Bootstrap,
+    connections: &Connections,
+    geometry: &Geometry,
+    cores: u32,
+) -> Result<Machine, Error> {
+    let row: Vec<u8> = (0..geometry.ranks)
+        .map(|peer| match connections.transport(peer) {
+            TransportKind::Local | TransportKind::Shm => 0,
+            TransportKind::Socket => 1,
+        })
+        .collect();
+    let rows = bootstrap.all_gather("transports", &row)?;
+    let all_shared = rows.iter().all(|row| row.iter().all(|kind| *kind == 0));
+    Ok(planner_machine(bootstrap.members(), geometry, cores, all_shared))
+}
+
+fn planner_machine(members: &[Member], geometry: &Geometry, cores: u32, all_shared: bool) -> Machine {
+    let mut hosts: BTreeMap<[u8; 16], u32> = BTreeMap::new();
+    let mut order: Vec<u32> = Vec::new();
+    for member in members {
+        let next = hosts.len() as u32;
+        order.push(*hosts.entry(member.host_key).or_insert(next));
+    }
+    super::planning::machine(order, geometry, cores, all_shared)
+}

@@ -1,0 +1,382 @@
+//! A communicator: ranks that compute collectives together.
+//!
+//! [`Communicator::init`] joins the ranks in four timed phases; [`Communicator::run`] runs one
+//! collective and [`Communicator::run_group`] several calls together. Every call blocks until this
+//! rank's part is done. Calls of one communicator are totally ordered: every rank makes the same ones
+//! in the same order.
+//!
+//! After an error in a call the communicator is broken, the other ranks are told why, and every later
+//! call returns the first reason.
+
+mod init;
+mod planning;
+mod request;
+
+pub use init::Timings;
+pub use request::{Buffers, Call, Request};
+
+use crate::bootstrap::Bootstrap;
+use crate::config::Config;
+use crate::device::cpu::arith::{Kernel, Scalar};
+use crate::device::cpu::exchange::{Incoming, Lists, Outgoing};
+use crate::device::cpu::execute::{Launch, Links, Sizes};
+use crate::device::cpu::local::LocalPlan;
+use crate::device::cpu::wait::Policy;
+use crate::device::cpu::{exchange, execute};
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::memory::fork;
+use crate::memory::scratch::Scratch;
+use crate::transport::{Connections, MemoryUse};
+use crate::unique_id::UniqueId;
+use planning::Machine;
+use planning::{Plans, UserPrograms};
+use ringsmith_ir::program::Program;
+use ringsmith_ir::types::{Collective, DataType, ReduceOp};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Launches that are kept ready. Ours: a training step has some hundred different calls; beyond that
+/// all are forgotten and made again.
+const MAX_READY: usize = 4096;
+
+/// A group of ranks and everything that joins them.
+pub struct Communicator {
+    rank: u32,
+    world: u32,
+    config: Config,
+    machine: Machine,
+    bootstrap: Bootstrap,
+    fault: Fault,
+    policy: Policy,
+    timings: Timings,
+    state: Mutex<State>,
+}
+
+/// What calls change, one at a time.
+struct State {
+    links: Links,
+    scratch: Scratch,
+    plans: Plans,
+    ready: HashMap<Key, Arc<Ready>>,
+    /// The last call: a loop over one call looks nothing up.
+    last: Option<(Key, Arc<Ready>)>,
+    /// Calls so far; the next one's number.
+    number: u64,
+    // After everything that points into its memory.
+    connections: Connections,
+}
+
+/// What makes two calls run the same launch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    collective: Collective,
+    dtype: DataType,
+    op: ReduceOp,
+    scalar_bits: u64,
+    root: u32,
+    count: u64,
+}
+
+impl Key {
+    fn new(request: &Request) -> Self {
+        let reduces = request.collective.reduces();
+        let op = if reduces { request.op } else { ReduceOp::Sum };
+        Self {
+            collective: request.collective,
+            dtype: request.dtype,
+            op,
+            scalar_bits: if op == ReduceOp::PremulSum { request.scalar.to_bits() } else { 0 },
+            root: if request.collective.rooted() { request.root } else { 0 },
+            count: request.count,
+        }
+    }
+}
+
+/// A call, planned and cut: all but its pointers.
+struct Ready {
+    plan: Arc<LocalPlan>,
+    sizes: Sizes,
+    kernel: Kernel,
+}
+
+impl Communicator {
+    /// Joins `world` ranks. Collective: every rank calls it with the same id and world, and its own
+    /// rank.
+    ///
+    /// Errors: everything that can keep ranks from joining, named; within the deadline of the settings.
+    pub fn init(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Result<Self, Error> {
+        init::init(id, rank, world, config)
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// The number of ranks.
+    pub fn world(&self) -> u32 {
+        self.world
+    }
+
+    /// How long each phase of initialisation took.
+    pub fn timings(&self) -> &Timings {
+        &self.timings
+    }
+
+    /// Memory that the communicator holds, by purpose.
+    pub fn memory(&self) -> Vec<MemoryUse> {
+        let state = self.lock();
+        let mut all = state.connections.memory();
+        let scratch = state.scratch.len_bytes();
+        if scratch > 0 {
+            all.push(MemoryUse {
+                purpose: "scratch",
+                reserved_bytes: scratch,
+                resident_bytes: Some(scratch),
+            });
+        }
+        all
+    }
+
+    /// Runs one collective and returns when this rank's part is done.
+    ///
+    /// Errors: `Argument` and `Unsupported` before anything moves (the communicator stays usable);
+    /// `Fault`, `Timeout` and `MessageSize` break it.
+    pub fn run(&self, request: &Request, mut buffers: Buffers<'_>) -> Result<(), Error> {
+        let mut state = self.enter(request.collective.name())?;
+        request.check(self.world)?;
+        let pointers = buffers.pointers(request, self.rank, self.world)?;
+        let ready = self.ready(&mut state, request)?;
+        let outcome = self.launch(&mut state, &ready, pointers);
+        self.settle(outcome)
+    }
+
+    /// Runs several calls together: its collectives in their order, then all its messages at once.
+    ///
+    /// Messages to and from one peer match in the order of the lists; the lists may be ordered
+    /// differently on different ranks. Nothing moves unless every call of the group is acceptable.
+    ///
+    /// Errors: as [`Self::run`].
+    pub fn run_group(&self, calls: &mut [Call<'_>]) -> Result<(), Error> {
+        let mut state = self.enter("group")?;
+        let mut launches = Vec::new();
+        let mut lists = Lists::default();
+        for call in calls {
+            match call {
+                Call::Collective(request, buffers) => {
+                    request.check(self.world)?;
+                    let pointers = buffers.pointers(request, self.rank, self.world)?;
+                    launches.push((self.ready(&mut state, request)?, pointers));
+                }
+                Call::Send { peer, data } => {
+                    self.check_peer("send", *peer)?;
+                    lists.sends.push(Outgoing { peer: *peer, data: data.as_ptr(), bytes: data.len() as u64 });
+                }
+                Call::Recv { peer, data } => {
+                    self.check_peer("receive", *peer)?;
+                    let (data, bytes) = (data.as_mut_ptr(), data.len() as u64);
+                    lists.receives.push(Incoming { peer: *peer, data, bytes });
+                }
+            }
+        }
+        exchange::check(self.rank, &lists)?;
+        let outcome = launches
+            .into_iter()
+            .try_for_each(|(ready, pointers)| self.launch(&mut state, &ready, pointers))
+            .and_then(|()| self.exchange(&mut state, lists));
+        self.settle(outcome)
+    }
+
+    /// Sends a message and waits until it is on its way: for pairs of ranks of which one sends and the
+    /// other receives. Messages in both directions at once belong into [`Self::run_group`].
+    ///
+    /// Errors: as [`Self::run`].
+    pub fn send(&self, peer: u32, data: &[u8]) -> Result<(), Error> {
+        self.run_group(&mut [Call::Send { peer, data }])
+    }
+
+    /// Receives a message.
+    ///
+    /// Errors: as [`Self::run`]; `MessageSize` when the sender's has another size.
+    pub fn recv(&self, peer: u32, data: &mut [u8]) -> Result<(), Error> {
+        self.run_group(&mut [Call::Recv { peer, data }])
+    }
+
+    /// The plan that a request would run, in words.
+    ///
+    /// Errors: as [`Self::run`] before anything moves.
+    pub fn explain(&self, request: &Request) -> Result<String, Error> {
+        request.check(self.world)?;
+        planning::explain(&self.machine, &self.config, request)
+    }
+
+    /// The name of the plan that a request runs: algorithm, protocol and channels.
+    ///
+    /// Errors: as [`Self::run`] before anything moves.
+    pub fn plan_name(&self, request: &Request) -> Result<String, Error> {
+        let mut state = self.enter("plan_name")?;
+        request.check(self.world)?;
+        let ready = self.ready(&mut state, request)?;
+        Ok(planning::name(&ready.plan))
+    }
+
+    /// From now on runs `program` for its collective instead of a planned one. Collective: every rank
+    /// calls it with the same program and settings between the same two calls.
+    ///
+    /// Errors: `Rejected` with the diagnostics when it does not expand, is refuted, or needs more than
+    /// the communicator has; `Mismatch` when ranks gave different programs.
+    pub fn use_program(&self, program: &Program, set: BTreeMap<String, i64>) -> Result<(), Error> {
+        let mut state = self.enter("use_program")?;
+        let user = UserPrograms::new(program, set);
+        self.bootstrap.agree("schedule", &[("schedule", user.text())])?;
+        // Proved now rather than at its first call: a refusal belongs to this call.
+        state.plans.use_program(user, &self.machine, self.rank)?;
+        state.ready.clear();
+        state.last = None;
+        Ok(())
+    }
+
+    /// Gathers a few bytes of every rank through the bootstrap, in rank order: for results and
+    /// agreements, not for data.
+    ///
+    /// Errors: `Refused` naming the ranks that did not come, `Fault`.
+    pub fn all_gather_info(&self, tag: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.bootstrap.all_gather(tag, bytes)
+    }
+
+    /// Ends every wait of every rank with `reason`. Local and immediate; the communicator is broken.
+    pub fn abort(&self, reason: &str) {
+        self.bootstrap.abort(reason);
+    }
+
+    /// Leaves in good order once every rank has come here.
+    ///
+    /// Errors: `Fault` when a rank was lost before.
+    pub fn finish(self) -> Result<(), Error> {
+        self.bootstrap.barrier("finish")
+    }
+
+    /// The word that breaks this communicator, for those who wait elsewhere.
+    pub fn fault(&self) -> &Fault {
+        &self.fault
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, operation: &'static str) -> Result<std::sync::MutexGuard<'_, State>, Error> {
+        if fork::is_forked() {
+            self.bootstrap.check_fork(operation)?;
+        }
+        self.fault.check()?;
+        Ok(self.lock())
+    }
+
+    fn check_peer(&self, operation: &'static str, peer: u32) -> Result<(), Error> {
+        if peer < self.world {
+            return Ok(());
+        }
+        let detail = format!("peer {peer} of {} ranks; ranks are 0 to {}", self.world, self.world - 1);
+        Err(Error::Argument { operation, detail })
+    }
+
+    /// The launch of a request, made at its first call.
+    fn ready(&self, state: &mut State, request: &Request) -> Result<Arc<Ready>, Error> {
+        let key = Key::new(request);
+        if let Some((last, ready)) = &state.last {
+            if *last == key {
+                return Ok(ready.clone());
+            }
+        }
+        let ready = match state.ready.get(&key) {
+            Some(ready) => ready.clone(),
+            None => {
+                let ready = Arc::new(self.prepare(&mut state.plans, request)?);
+                if state.ready.len() >= MAX_READY {
+                    state.ready.clear();
+                }
+                state.ready.insert(key, ready.clone());
+                ready
+            }
+        };
+        state.last = Some((key, ready.clone()));
+        Ok(ready)
+    }
+
+    fn prepare(&self, plans: &mut Plans, request: &Request) -> Result<Ready, Error> {
+        let plan = plans.plan(&self.machine, &self.config, self.rank, request)?;
+        let sizes = Sizes::new(plan.plan(), request.dtype, request.count, self.machine_slot_bytes());
+        let op = if request.collective.reduces() { request.op } else { ReduceOp::Sum };
+        let scalar = match op {
+            ReduceOp::PremulSum => {
+                Scalar::from_f64(request.dtype, request.scalar).map_err(|e| Error::Argument {
+                    operation: request.collective.name(),
+                    detail: format!("the factor of premulsum: {e}"),
+                })?
+            }
+            _ => Scalar::one(request.dtype),
+        };
+        let kernel = Kernel::new(request.dtype, op, self.world, scalar);
+        Ok(Ready { plan, sizes, kernel })
+    }
+
+    fn machine_slot_bytes(&self) -> u64 {
+        self.machine.slot_bytes
+    }
+
+    fn launch(&self, state: &mut State, ready: &Ready, pointers: request::Pointers) -> Result<(), Error> {
+        let launch = Launch {
+            rank: self.rank,
+            plan: &ready.plan,
+            sizes: &ready.sizes,
+            kernel: &ready.kernel,
+            input: pointers.input,
+            output: pointers.output,
+            number: state.number,
+        };
+        state.number += 1;
+        let State { links, scratch, connections, .. } = state;
+        let _inside = connections.enter();
+        execute::run(&launch, links, scratch, &self.policy, &self.fault)
+    }
+
+    fn exchange(&self, state: &mut State, lists: Lists) -> Result<(), Error> {
+        if lists.sends.is_empty() && lists.receives.is_empty() {
+            return Ok(());
+        }
+        let number = state.number;
+        state.number += 1;
+        let State { links, connections, .. } = state;
+        let _inside = connections.enter();
+        exchange::run(self.rank, number, lists, links, &self.policy, &self.fault)
+    }
+
+    /// A failed call breaks the communicator, and everybody is told.
+    fn settle(&self, outcome: Result<(), Error>) -> Result<(), Error> {
+        if let Err(error) = &outcome {
+            if !matches!(error, Error::Fault(_)) {
+                self.abort(&error.to_string());
+            }
+        }
+        outcome
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort("the thread that held the communicator panicked");
+        }
+    }
+}
+
+impl std::fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Communicator")
+            .field("rank", &self.rank)
+            .field("world", &self.world)
+            .finish_non_exhaustive()
+    }
+}
