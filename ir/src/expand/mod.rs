@@ -41,8 +41,19 @@ pub const MAX_LINKS: usize = 1 << 20;
 /// The most lanes a schedule may have.
 pub const MAX_LANES: usize = 1 << 20;
 /// The most steps (a number, a name or an operation of an expression, or a line) that expanding a
-/// program may take: about two seconds.
-pub const MAX_WORK: u64 = 1 << 30;
+/// program may take: about a second.
+pub const MAX_WORK: u64 = 1 << 29;
+
+/// Bounds on what an expansion may become; smaller ones are for tests.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    ops: usize,
+    links: usize,
+    lanes: usize,
+    work: u64,
+}
+
+const LIMITS: Limits = Limits { ops: MAX_OPS, links: MAX_LINKS, lanes: MAX_LANES, work: MAX_WORK };
 
 /// What a program is expanded for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -88,9 +99,17 @@ pub(crate) fn check(program: &Program, lost: &HashSet<String>) -> Result<(), Vec
 ///
 /// Errors: everything that is wrong, in the order of the text.
 pub fn expand(program: &Program, arguments: &Arguments) -> Result<Schedule, Vec<Diagnostic>> {
+    expand_within(program, arguments, LIMITS)
+}
+
+fn expand_within(
+    program: &Program,
+    arguments: &Arguments,
+    limits: Limits,
+) -> Result<Schedule, Vec<Diagnostic>> {
     let resolved = resolve::resolve(program, &HashSet::new())?;
     let slots = bind(program, arguments, &resolved)?;
-    let mut expansion = Expansion::new(program, arguments, &resolved, slots);
+    let mut expansion = Expansion::new(program, arguments, &resolved, slots, limits);
     let finished = expansion.declarations().and_then(|()| expansion.lanes());
     if let (Ok(()), true) = (finished, expansion.reports.is_empty()) {
         return Ok(expansion.schedule);
@@ -222,11 +241,18 @@ struct Expansion<'r, 'p> {
     ranks: i64,
     ops: usize,
     work: u64,
+    limits: Limits,
     reports: Reports,
 }
 
 impl<'r, 'p> Expansion<'r, 'p> {
-    fn new(program: &Program, arguments: &Arguments, resolved: &'r Resolved<'p>, slots: Vec<i64>) -> Self {
+    fn new(
+        program: &Program,
+        arguments: &Arguments,
+        resolved: &'r Resolved<'p>,
+        slots: Vec<i64>,
+        limits: Limits,
+    ) -> Self {
         let schedule = Schedule {
             name: program.name.text.clone(),
             ranks: arguments.ranks,
@@ -250,6 +276,7 @@ impl<'r, 'p> Expansion<'r, 'p> {
             ranks: i64::from(arguments.ranks),
             ops: 0,
             work: 0,
+            limits,
             reports: Reports::default(),
         }
     }
@@ -316,8 +343,8 @@ impl<'r, 'p> Expansion<'r, 'p> {
             for (place, value) in key.iter_mut().zip(&family.indices) {
                 *place = this.evaluate(*value)?;
             }
-            if this.schedule.links.len() >= MAX_LINKS {
-                return Err(this.too_much(family.span, &format!("{MAX_LINKS} links")));
+            if this.schedule.links.len() >= this.limits.links {
+                return Err(this.too_much(family.span, &format!("{} links", this.limits.links)));
             }
             keys.push(key);
             this.schedule.links.push(LinkDecl { from, to, span: family.span });
@@ -391,8 +418,8 @@ impl<'r, 'p> Expansion<'r, 'p> {
             self.members(&family.filters, &mut |this| {
                 let rank = this.rank(family.rank)?;
                 let index = this.lane_index(family.index)?;
-                if lanes.len() >= MAX_LANES {
-                    return Err(this.too_much(family.span, &format!("{MAX_LANES} lanes")));
+                if lanes.len() >= this.limits.lanes {
+                    return Err(this.too_much(family.span, &format!("{} lanes", this.limits.lanes)));
                 }
                 // Lanes of a family are mostly alike.
                 let mut ops = Vec::with_capacity(lanes.last().map_or(0, |l| l.ops.len()));
@@ -427,8 +454,8 @@ impl<'r, 'p> Expansion<'r, 'p> {
             match step {
                 Step::Op { op, span } => {
                     if let Some(kind) = instance(self.op(op))? {
-                        if self.ops >= MAX_OPS {
-                            return Err(self.too_much(*span, &format!("{MAX_OPS} ops")));
+                        if self.ops >= self.limits.ops {
+                            return Err(self.too_much(*span, &format!("{} ops", self.limits.ops)));
                         }
                         self.ops += 1;
                         ops.push(schedule::Op { kind, span: *span });
@@ -539,11 +566,11 @@ impl<'r, 'p> Expansion<'r, 'p> {
 
     fn spend(&mut self, work: u64) -> Outcome<()> {
         self.work += work;
-        if self.work <= MAX_WORK {
+        if self.work <= self.limits.work {
             return Ok(());
         }
         let span = self.resolved.lanes.first().map_or_else(Span::default, |l| l.span);
-        Err(self.too_much(span, &format!("{MAX_WORK} steps")))
+        Err(self.too_much(span, &format!("{} steps", self.limits.work)))
     }
 
     fn too_much(&mut self, span: Span, limit: &str) -> Stop {
@@ -567,5 +594,55 @@ fn instance<T>(result: Outcome<T>) -> Outcome<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(Stop::Instance) => Ok(None),
         Err(Stop::All) => Err(Stop::All),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arguments, LIMITS, Limits, expand_within};
+    use crate::text::{codes, parse_program};
+
+    /// What is said of a program that goes over one limit.
+    fn refused(body: &str, limits: Limits) -> (String, String) {
+        let text = format!(
+            "program @p(n: ranks) {{\n collective all_reduce\n chunks n\n buffer d: inout[n]\n {body}\n}}"
+        );
+        let program = parse_program(&text).expect("the program is well-formed");
+        let mut found = expand_within(&program, &Arguments::ranks(4), limits).expect_err("over the limit");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(found[0].code, codes::TOO_MUCH);
+        let diagnostic = found.remove(0);
+        (diagnostic.message, diagnostic.labels[0].message.clone())
+    }
+
+    #[test]
+    fn what_a_program_becomes_is_bounded() {
+        let ops = "lane 0.0 {\n for i in 0..5 {\n for j in 0..5 {\n copy d[0] -> d[1]\n }\n }\n }";
+        let (message, label) = refused(ops, Limits { ops: 7, ..LIMITS });
+        assert_eq!(message, "this program expands to more than 7 ops");
+        assert_eq!(label, "here i = 1, j = 2: expansion stopped here");
+
+        let links = "link l[i, j]: 0 -> 1 for i in 0..5 for j in 0..5";
+        let (message, label) = refused(links, Limits { links: 24, ..LIMITS });
+        assert_eq!(message, "this program expands to more than 24 links");
+        assert_eq!(label, "here i = 4, j = 4: expansion stopped here");
+
+        let lanes = "lane r.i for r in 0..4 for i in 0..65536 {\n }";
+        let (message, _) = refused(lanes, Limits { lanes: 6, ..LIMITS });
+        assert_eq!(message, "this program expands to more than 6 lanes");
+    }
+
+    #[test]
+    fn loops_that_do_nothing_end() {
+        let far = i64::MAX;
+        for body in [
+            format!("lane 0.0 {{\n for i in -{far}..{far} {{\n }}\n }}"),
+            format!("lane 0.0 {{\n for i in 0..{far} {{\n if i == -1 {{\n copy d[0] -> d[1]\n }}\n }}\n }}"),
+            format!("link l[i]: 0 -> 1 for i in 0..{far} if i < 0"),
+            format!("lane 0.i for i in 0..{far} if i < 0 {{\n }}"),
+        ] {
+            let (message, _) = refused(&body, Limits { work: 1000, ..LIMITS });
+            assert_eq!(message, "this program expands to more than 1000 steps", "{body}");
+        }
     }
 }

@@ -52,7 +52,7 @@ impl Reports {
         let Self { mut diagnostics, places } = self;
         for (index, more) in places.into_values().filter(|(_, more)| *more > 0) {
             let times = if more == 1 { "once".to_owned() } else { format!("{more} times") };
-            diagnostics[index].notes.push(format!("the same happens {times} more, with other values"));
+            diagnostics[index].notes.push(format!("the same happens {times} more"));
         }
         diagnostics.sort_by_key(Diagnostic::span);
         diagnostics

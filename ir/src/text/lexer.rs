@@ -132,7 +132,12 @@ impl<'a> Lexer<'a> {
             self.position += c.len_utf8();
         }
         let found: String = self.text[start..self.position].chars().take(16).collect();
-        let message = format!("`{}` means nothing here", found.escape_debug());
+        let quote = |c: &char| matches!(c, '"' | '\'');
+        let shown: String = match found.chars().find(|c| !quote(c)) {
+            None => found.clone(),
+            Some(_) => found.escape_debug().to_string(),
+        };
+        let message = format!("`{shown}` means nothing here");
         let diagnostic = Diagnostic::new(
             codes::CHARACTER,
             message,

@@ -152,6 +152,9 @@ impl<'a> Parser<'a> {
     /// Says that `what` was expected `after` something. Where a line is cut short, the place is its
     /// end and not the next line.
     pub(crate) fn expected(&mut self, what: &str, after: &str) -> Failed {
+        if self.after_unknown() {
+            return Failed;
+        }
         let (span, found) = if self.token.first && self.end > 0 {
             (Span { start: self.end, end: self.end }, "the end of the line".to_owned())
         } else {
@@ -163,6 +166,12 @@ impl<'a> Parser<'a> {
             span,
             format!("{what} must follow {after}"),
         ))
+    }
+
+    /// Whether something that is no token stands in front of the token at hand: then it is to blame,
+    /// and has been reported.
+    fn after_unknown(&self) -> bool {
+        self.diagnostics.last().is_some_and(|d| d.code == codes::CHARACTER && d.span().start >= self.end)
     }
 
     /// The token at hand as a message names it.
@@ -230,6 +239,9 @@ impl<'a> Parser<'a> {
     pub(crate) fn line_end(&mut self, what: &str) -> Parse<()> {
         if self.token.first || self.at_end() || self.at("}") {
             return Ok(());
+        }
+        if self.after_unknown() {
+            return Err(Failed);
         }
         let span = self.token.span;
         let found = self.found();

@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
     ) -> Parse<(Anchor, Vec<crate::program::Attribute>)> {
         if !ITEMS.contains(&word) {
             if word == "let" {
-                return Err(self.not_flat("`let`", "write the value where it is used"));
+                return Err(self.word_not_flat("write the value where it is used"));
             }
             return Err(self.unknown_line(&ITEMS, &OPS, "belongs into a lane"));
         }
@@ -210,8 +210,17 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Reports the word at hand, which begins a line that only a program can have.
+    fn word_not_flat(&mut self, help: &str) -> Failed {
+        let span = self.advance().span;
+        self.not_flat_at(span, &format!("`{}`", self.text(span)), help)
+    }
+
     fn not_flat(&mut self, what: &str, help: &str) -> Failed {
-        let span = self.token.span;
+        self.not_flat_at(self.token.span, what, help)
+    }
+
+    fn not_flat_at(&mut self, span: Span, what: &str, help: &str) -> Failed {
         let message = format!("a schedule is flat: it cannot contain {what}");
         self.report(Diagnostic::new(codes::FLAT, message, span, "only a `program` can").help(help))
     }
@@ -357,8 +366,8 @@ impl<'a> Parser<'a> {
     ) -> Parse<(OpKind, Vec<crate::program::Attribute>)> {
         if !OPS.contains(&word) {
             return Err(match word {
-                "let" => self.not_flat("`let`", "write the value where it is used"),
-                "for" | "if" => self.not_flat(&format!("`{word}`"), "write every op, or write a `program`"),
+                "let" => self.word_not_flat("write the value where it is used"),
+                "for" | "if" => self.word_not_flat("write every op, or write a `program`"),
                 _ => self.unknown_line(&OPS, &ITEMS, "belongs outside the lanes"),
             });
         }

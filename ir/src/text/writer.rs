@@ -7,7 +7,8 @@ use crate::program::TriviaLine;
 pub(crate) struct Writer {
     text: String,
     depth: usize,
-    /// Lines whose comments share a column: those that follow each other without a line between.
+    /// Lines whose comments share a column: those of one block that follow each other without a line
+    /// between.
     commented: Vec<(String, String)>,
     /// Whether an empty line is due before the next one.
     blank: bool,
@@ -40,7 +41,9 @@ impl Writer {
 
     /// A line that opens a block: `text {`.
     pub(crate) fn open(&mut self, text: &str, comment: Option<&str>) {
+        self.flush();
         self.line(&format!("{text} {{"), comment);
+        self.flush();
         self.depth += 1;
         self.opening = true;
     }
@@ -48,12 +51,14 @@ impl Writer {
     /// A line that closes a block, and perhaps opens another: `}` or `} else {`.
     pub(crate) fn close(&mut self, last: &[TriviaLine], next: Option<&str>, comment: Option<&str>) {
         self.before(last);
+        self.flush();
         self.blank = false;
         self.depth = self.depth.saturating_sub(1);
         match next {
             Some(next) => self.open(&format!("}} {next}"), comment),
             None => self.line("}", comment),
         }
+        self.flush();
     }
 
     /// An empty line, unless a block has just begun or there is one already.

@@ -116,6 +116,8 @@ fn no_panic(seed: u64, text: &str) {
     ];
     for found in results.into_iter().filter_map(Result::err) {
         assert!(!found.is_empty(), "seed {seed}: refused for no reason\n{text}");
+        let twice = found.windows(2).find(|w| w[0] == w[1]);
+        assert!(twice.is_none(), "seed {seed}: said twice: {twice:?}\n{text}");
         for label in found.iter().flat_map(|d| &d.labels) {
             let range = label.span.start as usize..label.span.end as usize;
             assert!(text.get(range).is_some(), "seed {seed}: {label:?} is outside\n{text}");
