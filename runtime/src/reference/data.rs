@@ -177,7 +177,7 @@ fn product_term(request: &Request, rank: Rank, shared: u64, own: u64) -> u64 {
 /// Any value, few of them zeros and infinities and very few NaN.
 fn ordered(dtype: DataType, own: u64) -> u64 {
     let special = mix(own);
-    if special % 1024 == 0 {
+    if special.is_multiple_of(1024) {
         return bits_of(dtype, f64::NAN);
     }
     if special % 64 == 1 {

@@ -188,7 +188,10 @@ pub(super) fn bits_of(dtype: DataType, value: f64) -> u64 {
 
 /// Whether an element is a NaN.
 pub(super) fn is_nan(dtype: DataType, bits: u64) -> bool {
-    !is_integer(dtype) && value_of(dtype, bits).is_nan()
+    match format_of(dtype) {
+        Some(format) => format.is_nan(bits as u32),
+        None => dtype == DataType::Float64 && f64::from_bits(bits).is_nan(),
+    }
 }
 
 /// An element for people: its value and its bits.

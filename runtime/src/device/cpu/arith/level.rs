@@ -37,23 +37,40 @@ pub enum Level {
 }
 
 impl Level {
-    /// The levels that this processor can run, narrowest first.
-    pub fn available() -> Vec<Self> {
-        let mut levels = vec![Self::Baseline];
+    /// Every level of the target, narrowest first.
+    pub const ALL: &[Self] = &[
+        Self::Baseline,
         #[cfg(target_arch = "x86_64")]
-        {
-            if std::arch::is_x86_feature_detected!("avx2") {
-                levels.push(Self::Avx2);
-            }
-            if std::arch::is_x86_feature_detected!("avx512f")
-                && std::arch::is_x86_feature_detected!("avx512bw")
-                && std::arch::is_x86_feature_detected!("avx512vl")
-                && std::arch::is_x86_feature_detected!("avx512dq")
-            {
-                levels.push(Self::Avx512);
+        Self::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx512,
+    ];
+
+    /// Whether this processor has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Baseline => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => std::arch::is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                Self::Avx2.is_available()
+                    && std::arch::is_x86_feature_detected!("avx512f")
+                    && std::arch::is_x86_feature_detected!("avx512bw")
+                    && std::arch::is_x86_feature_detected!("avx512vl")
+                    && std::arch::is_x86_feature_detected!("avx512dq")
             }
         }
-        levels
+    }
+
+    /// The levels that this processor has, narrowest first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|level| level.is_available())
+    }
+
+    /// The widest level that this processor has.
+    pub fn best() -> Self {
+        Self::available().last().unwrap_or(Self::Baseline)
     }
 }
 

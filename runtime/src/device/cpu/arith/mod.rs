@@ -12,12 +12,14 @@ mod body;
 mod divisor;
 mod element;
 mod level;
+mod mode;
 mod narrow;
 mod scalar;
 #[cfg(test)]
 mod tests;
 
 pub use level::Level;
+pub use mode::FloatMode;
 pub use scalar::{Scalar, ScalarError};
 
 use divisor::Divisor;
@@ -59,15 +61,14 @@ impl Kernel {
     ///
     /// Panics: if `ranks` is zero.
     pub fn new(dtype: DataType, op: ReduceOp, ranks: u32, scalar: Scalar) -> Self {
-        let levels = Level::available();
-        Self::at_level(levels[levels.len() - 1], dtype, op, ranks, scalar)
+        Self::at_level(Level::best(), dtype, op, ranks, scalar)
     }
 
     /// The same at a stated level, for comparing levels.
     ///
     /// Panics: if the processor lacks the level, or `ranks` is zero.
     pub fn at_level(level: Level, dtype: DataType, op: ReduceOp, ranks: u32, scalar: Scalar) -> Self {
-        assert!(Level::available().contains(&level), "the processor must have {level:?}");
+        assert!(level.is_available(), "the processor must have {level:?}");
         Self {
             loops: level::loops(level, dtype, op),
             constants: Constants { scalar_bits: scalar.acc_bits(), divisor: Divisor::new(ranks) },

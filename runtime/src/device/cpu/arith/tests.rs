@@ -3,7 +3,7 @@
 
 use super::divisor::Divisor;
 use super::narrow::{Brain, E4M3, E5M2, Format, Half};
-use super::{Kernel, Level, Operand, Scalar};
+use super::{FloatMode, Kernel, Level, Operand, Scalar};
 use crate::reference::{Data, Exactness, Kind, Request, compare, expected, format_of, input};
 use ringsmith_ir::entity::Rank;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
@@ -307,4 +307,28 @@ fn scalars_round_to_the_type_or_are_refused() {
     for dtype in DataType::ALL {
         assert_eq!(Scalar::from_f64(dtype, 1.0), Ok(Scalar::one(dtype)), "{dtype}");
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_standard_mode_keeps_subnormals_and_goes_away() {
+    const FLUSH: u32 = 0x9fc0;
+    let kernel = Kernel::new(DataType::Float32, ReduceOp::Sum, 2, Scalar::one(DataType::Float32));
+    let smallest = 1u32.to_ne_bytes().to_vec();
+    let twice = || {
+        let mut buffers = Buffers::new([smallest.clone(), smallest.clone()]);
+        run(&kernel, &mut buffers, &[0], &[0, 1], 1);
+        buffers.content(0).to_vec()
+    };
+    let before = super::mode::read();
+    super::mode::write(FLUSH);
+    let flushed = twice();
+    let mode = FloatMode::standard();
+    let kept = twice();
+    drop(mode);
+    let after = super::mode::read();
+    super::mode::write(before);
+    assert_eq!(flushed, 0u32.to_ne_bytes(), "the test is about something");
+    assert_eq!(kept, 2u32.to_ne_bytes());
+    assert_eq!(after & 0xffc0, FLUSH, "flags of past exceptions aside");
 }
