@@ -1,0 +1,175 @@
+//! What is fuzzed, and which promises each target holds the code to.
+
+use crate::corpus;
+use crate::mutate::{self, Random};
+use ringsmith_compiler::lower::{self, Options};
+use ringsmith_ir::diagnostic::Diagnostic;
+use ringsmith_ir::expand::{Arguments, expand};
+use ringsmith_ir::schedule::{Protocol, Schedule};
+use ringsmith_ir::text::{self, File};
+use ringsmith_ir::verify;
+use ringsmith_runtime::bootstrap::frame::{self, MAX_FRAME_BYTES};
+
+/// Runs one case; prints its input when asked to.
+pub(crate) type Case = Box<dyn FnMut(&mut Random, bool)>;
+
+/// One thing to fuzz.
+pub(crate) struct Target {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// What it feeds.
+    pub(crate) what: &'static str,
+    /// Loads the corpus and makes the function that runs one case.
+    pub(crate) prepare: fn() -> Case,
+}
+
+/// Every target.
+pub(crate) const ALL: [Target; 3] = [
+    Target { name: "text", what: "damaged texts: reading, printing, expanding", prepare: texts },
+    Target {
+        name: "verifier",
+        what: "damaged schedules and kernel plans: proving, lowering",
+        prepare: verifier,
+    },
+    Target { name: "frame", what: "damaged frames of the bootstrap: decoding", prepare: frames },
+];
+
+/// Ops above which an expansion is not verified here: the proof would take the time of many cases.
+const MAX_PROVED_OPS: usize = 2_000;
+
+fn texts() -> Case {
+    let mut corpus = corpus::texts();
+    corpus.extend(corpus::flat_texts().into_iter().step_by(7));
+    Box::new(move |random, show| {
+        let text = random.pick(&corpus).as_str();
+        let input = match random.below(12) {
+            0 => mutate::nest(text, random),
+            1 => String::from_utf8_lossy(&mutate::bytes(text.as_bytes(), random)).into_owned(),
+            _ => {
+                let other = random.pick(&corpus).as_str();
+                mutate::tokens(text, other, random)
+            }
+        };
+        if show {
+            println!("{input}");
+        }
+        check_text(&input, random);
+    })
+}
+
+/// Reading ends with a value or with places in the text; what reads prints, and reads back the same.
+fn check_text(input: &str, random: &mut Random) {
+    match text::parse_kernel_plan(input) {
+        Ok(plan) => {
+            let printed = text::print_kernel_plan(&plan);
+            let again = text::parse_kernel_plan(&printed).expect("a printed kernel plan reads back");
+            assert_eq!(again, plan, "a kernel plan reads back as another");
+        }
+        Err(found) => check_places(input, &found),
+    }
+    match text::format(input) {
+        Ok(printed) => {
+            let again = text::format(&printed).expect("canonical text is right");
+            assert_eq!(printed, again, "formatting twice differs from formatting once");
+        }
+        Err(found) => check_places(input, &found),
+    }
+    match text::parse(input) {
+        Ok(File::Program(program)) => {
+            let mut arguments = Arguments::ranks(random.below(7) as u32);
+            if random.below(3) == 0 {
+                arguments = arguments.root(random.below(4) as u32);
+            }
+            match expand(&program, &arguments) {
+                Ok(schedule) => check_schedule_text(schedule),
+                Err(found) => check_places(input, &found),
+            }
+        }
+        Ok(File::Schedule(schedule)) => check_schedule_text(schedule),
+        Err(found) => check_places(input, &found),
+    }
+}
+
+fn check_schedule_text(schedule: Schedule) {
+    let printed = text::print_schedule(&schedule);
+    let again = text::parse_schedule(&printed).expect("a printed schedule reads back");
+    let (again, schedule) = (text::schedule_without_spans(again), text::schedule_without_spans(schedule));
+    assert!(again == schedule, "a schedule reads back as another");
+}
+
+fn check_places(input: &str, found: &[Diagnostic]) {
+    assert!(!found.is_empty(), "refused without a reason");
+    for diagnostic in found {
+        assert!(
+            !diagnostic.message.is_empty() && !diagnostic.labels.is_empty(),
+            "{diagnostic:?} says nothing"
+        );
+        for label in &diagnostic.labels {
+            let (start, end) = (label.span.start as usize, label.span.end as usize);
+            assert!(input.get(start..end).is_some(), "{diagnostic:?} points outside the text");
+        }
+    }
+}
+
+fn verifier() -> Case {
+    let corpus = corpus::flat_texts();
+    Box::new(move |random, show| {
+        let input = mutate::lines(random.pick(&corpus).as_str(), random);
+        if show {
+            println!("{input}");
+        }
+        if let Ok(plan) = text::parse_kernel_plan(&input) {
+            if let Err(found) = verify::kernel_plan(plan) {
+                assert!(!found.is_empty(), "refused without a reason");
+            }
+        } else if let Ok(File::Schedule(schedule)) = text::parse(&input) {
+            check_proof(&input, schedule);
+        }
+    })
+}
+
+/// A refusal has places in the text; what is proved can be lowered, unless slots or zones forbid it.
+fn check_proof(input: &str, schedule: Schedule) {
+    if schedule.lanes.values().map(|lane| lane.ops.len()).sum::<usize>() > MAX_PROVED_OPS {
+        return;
+    }
+    match verify::schedule(schedule) {
+        Err(found) => check_places(input, &found),
+        Ok(proved) => {
+            for protocol in [Protocol::Simple, Protocol::Ll128] {
+                let options = Options { protocol, slots: 2, slot_bytes: 4096 };
+                if let Err(found) = lower::lower(&proved, options) {
+                    assert!(!found.is_empty(), "not lowered without a reason");
+                }
+            }
+        }
+    }
+}
+
+fn frames() -> Case {
+    let corpus = corpus::frames();
+    Box::new(move |random, show| {
+        let mut input = mutate::bytes(random.pick(&corpus).as_slice(), random);
+        // A right length lets the damage reach the body.
+        if random.below(2) == 0 && input.len() > 4 {
+            let len = (input.len() - 4) as u32;
+            input[..4].copy_from_slice(&len.to_le_bytes());
+        }
+        let max_frame_bytes = *random.pick(&[64, 4096, MAX_FRAME_BYTES]);
+        if show {
+            println!("at most {max_frame_bytes} bytes: {input:02x?}");
+        }
+        check_frame(&input, max_frame_bytes);
+    })
+}
+
+/// Decoding takes a whole frame or nothing, needs no byte after it, and is undone by encoding.
+fn check_frame(input: &[u8], max_frame_bytes: usize) {
+    let Ok(Some((frame, len))) = frame::decode(input, max_frame_bytes) else { return };
+    assert!((5..=input.len()).contains(&len), "a frame of {len} bytes from {} bytes", input.len());
+    let mut again = Vec::new();
+    frame::encode(&frame, &mut again);
+    assert_eq!(again, input[..len], "{frame:?} is encoded otherwise than it came");
+    let shorter = frame::decode(&input[..len - 1], max_frame_bytes);
+    assert_eq!(shorter, Ok(None), "a frame was read before its last byte");
+}
