@@ -19,6 +19,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, connect, getpeername, recv, send, sockopt};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -252,17 +253,18 @@ impl<'a> Round<'a> {
             .filter(|pair| !self.made.contains_key(pair))
             .collect::<Vec<_>>();
         let Some(&(peer, index)) = missing.first() else { return LinkError::Aborted { rank } };
-        let dials = self.waiting.iter().chain(self.dialing.iter().map(|(dial, _)| dial));
-        let (address, state) = match dials.into_iter().find(|dial| (dial.peer, dial.index) == (peer, index)) {
-            Some(dial) => (
-                dial.addresses[dial.attempts.saturating_sub(1) % dial.addresses.len()].to_string(),
-                format!("{} attempts, last: {}", dial.attempts, dial.last),
-            ),
-            None => {
-                let here = &self.task.offers[rank as usize].addresses;
-                let here = here.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
-                (here, "it never dialed this rank's address and proved itself".to_owned())
-            }
+        let tried = |dial: &Dial| dial.addresses[dial.attempts.saturating_sub(1) % dial.addresses.len()];
+        let is_it = |dial: &Dial| (dial.peer, dial.index) == (peer, index);
+        let dialing = self.dialing.iter().find(|(dial, _)| is_it(dial));
+        let (address, state) = if let Some((dial, talk)) = dialing {
+            let attempt = dial.attempts + 1;
+            (talk.address.clone(), format!("attempt {attempt}, {}; before: {}", talk.stage, dial.last))
+        } else if let Some(dial) = self.waiting.iter().find(|dial| is_it(dial)) {
+            (tried(dial).to_string(), format!("{} attempts, last: {}", dial.attempts, dial.last))
+        } else {
+            let here = &self.task.offers[rank as usize].addresses;
+            let here = here.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
+            (here, "it never dialed this rank's address and proved itself".to_owned())
         };
         let others = missing.len() - 1;
         let state = if others == 0 { state } else { format!("{state}; {others} more are missing") };
@@ -289,6 +291,16 @@ enum Stage {
     Welcome,
     /// Only the rest of what is to be sent.
     Sent,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connecting => "waiting for the network",
+            Self::Hello | Self::Reply | Self::Proof | Self::Welcome => "connected, waiting for its words",
+            Self::Sent => "connected, sending the last word",
+        })
+    }
 }
 
 /// A connection before it is made, on either side.
@@ -472,3 +484,7 @@ impl Talk {
         Ok(false)
     }
 }
+
+#[cfg(test)]
+#[path = "handshake_tests.rs"]
+mod tests;

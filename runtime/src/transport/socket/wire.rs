@@ -561,3 +561,7 @@ unsafe fn slice<'a>(start: *const u8, bytes: usize) -> &'a [u8] {
     // SAFETY: the caller vouches for it.
     if bytes == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, bytes) } }
 }
+
+#[cfg(test)]
+#[path = "wire_tests.rs"]
+mod tests;
