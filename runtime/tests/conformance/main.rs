@@ -1,0 +1,54 @@
+//! The conformance suite on the CPU: every collective, type and operation, between real processes, against
+//! the sequential reference.
+//!
+//! One trial is one job: a number of ranks and a way to join them. The ranks are processes of this program,
+//! started anew for each trial. By default a tenth of the cases runs, drawn by a seed that is printed;
+//! `RINGSMITH_TEST_SEED=N` repeats a draw, and `RINGSMITH_TEST_WHOLE=1` runs every case.
+
+mod cases;
+mod job;
+mod rank;
+
+use cases::Draw;
+use job::{Hosts, Job, Work};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::ExitCode;
+
+/// Numbers of ranks of the table.
+const WORLDS: std::ops::RangeInclusive<u32> = 1..=9;
+
+fn main() -> ExitCode {
+    if let Some(code) = rank::run_if_asked() {
+        return code;
+    }
+    let arguments = Arguments::from_args();
+    let draw = Draw::from_environment();
+    println!("conformance: {draw}");
+    libtest_mimic::run(&arguments, trials(draw)).exit_code()
+}
+
+fn trials(draw: Draw) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, job: Job| {
+        trials.push(Trial::test(name, move || job.run().map_err(Failed::from)));
+    };
+    for world in WORLDS {
+        for hosts in [Hosts::Shared, Hosts::Sockets, Hosts::TwoHosts] {
+            if world == 1 && hosts != Hosts::Shared {
+                continue;
+            }
+            add(format!("table::{hosts}::{world}_ranks"), Job::new(world, hosts, Work::Table(draw)));
+        }
+    }
+    for (name, algorithm, protocol) in cases::algorithms() {
+        for world in [2, 5, 8] {
+            let work = Work::Algorithm(draw, algorithm, protocol);
+            add(format!("algorithm::{name}::{world}_ranks"), Job::new(world, Hosts::Shared, work));
+        }
+    }
+    for (world, hosts) in [(4, Hosts::Shared), (3, Hosts::Sockets), (4, Hosts::TwoHosts)] {
+        let calls = if hosts == Hosts::Shared { 10_000 } else { 2_000 };
+        add(format!("mixture::{hosts}::{world}_ranks"), Job::new(world, hosts, Work::Mixture(draw, calls)));
+    }
+    trials
+}
