@@ -1,2 +1,4 @@
 //! The `ringsmith` program. Everything is in the cli crate.
-fn main() {}
+fn main() -> std::process::ExitCode {
+    ringsmith_cli::main()
+}

@@ -1,1 +1,65 @@
-//! cli
+//! The `ringsmith` program: the command line over the language, the compiler and the runtime.
+//!
+//! The only place that prints. Results go to standard output, everything else to standard error.
+//! It decides nothing about schedules or communication: it reads arguments and files, asks the other
+//! crates, and draws what they answer. The whole of it is [`main`].
+
+mod arguments;
+mod draw;
+mod expand;
+mod fmt;
+mod generate;
+mod input;
+mod lower;
+mod outcome;
+mod output;
+mod run;
+mod show;
+mod values;
+mod verify;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use outcome::{Failure, Outcome, Result};
+use std::process::ExitCode;
+
+/// Runs the program with the arguments of this process.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            // Help and version are results, on standard output; mistakes go to standard error.
+            let _ = message.print();
+            let outcome = if message.use_stderr() { Outcome::Unusable } else { Outcome::Done };
+            return outcome.code().into();
+        }
+    };
+    let outcome = carry_out(&arguments.command).unwrap_or_else(|failure| match failure {
+        Failure::Message { outcome, text } => {
+            output::remark(format_args!("error: {text}"));
+            outcome
+        }
+        Failure::OutputClosed => output_closed(),
+    });
+    outcome.code().into()
+}
+
+fn carry_out(command: &Command) -> Result {
+    match command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Expand(arguments) => expand::run(arguments),
+        Command::Fmt(arguments) => fmt::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
+        Command::Lower(arguments) => lower::run(arguments),
+        Command::Show(arguments) => show::run(arguments),
+        Command::Completions { shell } => generate::completions(*shell),
+        Command::Man { folder } => generate::man(folder),
+    }
+}
+
+/// Ends as a program does whose reader has gone: by the signal that tells so.
+fn output_closed() -> Outcome {
+    // Where the signal does not end the process, its status must still not read as success.
+    let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
+    Outcome::WorldFailed
+}

@@ -1,0 +1,207 @@
+//! The command line: every command, flag and example. docs/cli.md says the same at length.
+//!
+//! Only shapes: what a value means is checked by [`crate::values`], what values mean together by the
+//! commands.
+
+use crate::run::arguments::RunArguments;
+use crate::values::{self, OneOrAll, Ranks};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ringsmith_ir::expand::MAX_RANKS;
+use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::types::DataType;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Plans, proves and runs collective communication.
+#[derive(Debug, Parser)]
+#[command(name = "ringsmith", version, disable_help_subcommand = true)]
+#[command(after_help = "Example:
+  ringsmith run all_reduce --ranks 4
+
+Exit status: 0 as asked; 1 the answer is no; 2 unusable input or arguments; 3 the world failed.")]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a collective between real processes, checks and times it
+    #[command(after_help = crate::run::arguments::EXAMPLES)]
+    Run(Box<RunArguments>),
+    /// Expands a program to the flat schedule for a number of ranks
+    #[command(after_help = "Example:
+  ringsmith expand ring_all_reduce.sched --ranks 4 > ring4.sched")]
+    Expand(ExpandArguments),
+    /// Rewrites programs and schedules in their canonical form
+    #[command(after_help = "Examples:
+  ringsmith fmt ring_all_reduce.sched
+  ringsmith fmt --check examples/*.sched
+  ringsmith fmt - < ring_all_reduce.sched")]
+    Fmt(FmtArguments),
+    /// Proves programs and schedules, or shows what is wrong with them
+    #[command(after_help = "Examples:
+  ringsmith verify ring_all_reduce.sched --ranks 2..16
+  ringsmith verify tree.sched --ranks 8 --root 3 --json")]
+    Verify(VerifyArguments),
+    /// Lowers a program or schedule to the kernel plan that would run
+    #[command(after_help = "Example:
+  ringsmith lower ring_all_reduce.sched --ranks 4 --bytes 1M --dtype float32")]
+    Lower(LowerArguments),
+    /// Shows what a file holds and what can be proved of it
+    #[command(after_help = "Example:
+  ringsmith show ring_all_reduce.sched --ranks 4")]
+    Show(ShowArguments),
+    /// Prints completions for a shell
+    #[command(after_help = "Example:
+  ringsmith completions bash > ~/.local/share/bash-completion/completions/ringsmith")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Writes the manual pages
+    #[command(after_help = "Example:
+  ringsmith man ~/.local/share/man/man1")]
+    Man {
+        /// The folder to write them to.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+}
+
+/// Values for the parameters of a program.
+#[derive(Args, Debug)]
+pub(crate) struct Parameters {
+    /// Value of a parameter of the program; may be repeated
+    #[arg(long = "set", value_name = "NAME=NUMBER", value_parser = values::setting)]
+    pub(crate) set: Vec<(String, i64)>,
+}
+
+impl Parameters {
+    /// The values by name.
+    ///
+    /// Errors: a name that is given twice.
+    pub(crate) fn by_name(&self) -> crate::outcome::Result<BTreeMap<String, i64>> {
+        let mut all = BTreeMap::new();
+        for (name, value) in &self.set {
+            if let Some(earlier) = all.insert(name.clone(), *value) {
+                let text = format!("--set gives {name} twice: {earlier} and {value}");
+                return Err(crate::outcome::Failure::unusable(text));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// How messages travel, as a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProtocolName {
+    /// Bulk stores, then one signal.
+    Simple,
+    /// 16-byte lines with flags.
+    Ll,
+    /// 128-byte lines with a flag.
+    Ll128,
+}
+
+impl From<ProtocolName> for Protocol {
+    fn from(name: ProtocolName) -> Self {
+        match name {
+            ProtocolName::Simple => Self::Simple,
+            ProtocolName::Ll => Self::Ll,
+            ProtocolName::Ll128 => Self::Ll128,
+        }
+    }
+}
+
+/// Arguments of `expand`.
+#[derive(Args, Debug)]
+pub(crate) struct ExpandArguments {
+    /// The program; `-` reads standard input
+    pub(crate) file: PathBuf,
+    /// Number of ranks
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) ranks: u32,
+    /// Root of a rooted collective [default: 0]
+    #[arg(long)]
+    pub(crate) root: Option<u32>,
+    #[command(flatten)]
+    pub(crate) parameters: Parameters,
+}
+
+/// Arguments of `fmt`.
+#[derive(Args, Debug)]
+pub(crate) struct FmtArguments {
+    /// Files to rewrite; `-` reads standard input and writes standard output
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Changes nothing; names the files that are not in canonical form, with status 1 if there are any
+    #[arg(long, conflicts_with = "stdout")]
+    pub(crate) check: bool,
+    /// Writes to standard output and leaves the files as they are
+    #[arg(long)]
+    pub(crate) stdout: bool,
+}
+
+/// Arguments of `verify`.
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArguments {
+    /// Programs and schedules; `-` reads standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Numbers of ranks to prove programs for, both ends included [default: 2..8]
+    #[arg(long, value_name = "N|A..B")]
+    pub(crate) ranks: Option<Ranks>,
+    /// Root of rooted collectives
+    #[arg(long, value_name = "R|all", default_value = "all")]
+    pub(crate) root: OneOrAll<u32>,
+    #[command(flatten)]
+    pub(crate) parameters: Parameters,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `lower`.
+#[derive(Args, Debug)]
+pub(crate) struct LowerArguments {
+    /// The program or schedule; `-` reads standard input
+    pub(crate) file: PathBuf,
+    /// Number of ranks; may be left out for a schedule
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) ranks: Option<u32>,
+    /// Size of the larger side of the data
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub(crate) bytes: u64,
+    /// Element type
+    #[arg(long, value_name = "TYPE", value_parser = values::name::<DataType>())]
+    pub(crate) dtype: DataType,
+    /// Root of a rooted collective [default: 0]
+    #[arg(long)]
+    pub(crate) root: Option<u32>,
+    #[command(flatten)]
+    pub(crate) parameters: Parameters,
+    /// How messages travel [default: as the text says]
+    #[arg(long, value_enum)]
+    pub(crate) proto: Option<ProtocolName>,
+    /// Slots of a FIFO
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) slots: u32,
+    /// Size of a slot
+    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = values::size)]
+    pub(crate) slot_bytes: u64,
+}
+
+/// Arguments of `show`.
+#[derive(Args, Debug)]
+pub(crate) struct ShowArguments {
+    /// A program, schedule or kernel plan; `-` reads standard input
+    pub(crate) file: PathBuf,
+    /// Numbers of ranks to prove a program for, both ends included [default: 2..8]
+    #[arg(long, value_name = "N|A..B")]
+    pub(crate) ranks: Option<Ranks>,
+    #[command(flatten)]
+    pub(crate) parameters: Parameters,
+}

@@ -1,0 +1,148 @@
+//! A rank that a launcher or the user has started: where it meets the others.
+//!
+//! By hand there are two ways: an address where rank 0 listens, and a file through which rank 0 passes
+//! the job's id. The file holds the job's secret: only its owner may read it, and it is gone when the
+//! ranks have met.
+
+use super::job::Job;
+use super::rank::{self, failure};
+use crate::outcome::{Failure, Result};
+use ringsmith_runtime::bootstrap::Bootstrap;
+use ringsmith_runtime::communicator::Communicator;
+use ringsmith_runtime::config::grammar::HostPort;
+use ringsmith_runtime::launcher::{Launch, Launcher, Meeting};
+use ringsmith_runtime::unique_id::{UNIQUE_ID_BYTES, UniqueId};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a rank looks for the id's file. Ours: unnoticeable to people, and to a file server.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Is a rank that a launcher started.
+pub(super) fn launched(job: &Job<'_>, launch: &Launch) -> Result {
+    let bootstrap = launch.join(job.config()).map_err(failure)?;
+    run(job, bootstrap)
+}
+
+/// Is the rank that the command line says.
+pub(super) fn by_hand(job: &Job<'_>, rank: u32, world: u32) -> Result {
+    let config = job.config();
+    let (_, address) = job.arguments().roots()?;
+    let file = job.arguments().id_file.as_deref();
+    let meeting = match (address, file) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::unusable("--root HOST:PORT and --id-file are two ways to meet; give one"));
+        }
+        (Some(address), None) => {
+            let refused = |detail| Failure::unusable(format_args!("--root {address}: {detail}"));
+            let address = HostPort::parse(address).map_err(refused)?;
+            Meeting::Address { address, setting: "--root", job: String::new() }
+        }
+        (None, Some(path)) if rank == 0 => return first(job, world, path),
+        (None, Some(path)) => Meeting::Id(wait_for_id(path, rank, config.init_timeout)?),
+        (None, None) => match (config.id, config.comm_id.clone()) {
+            (Some(id), _) => Meeting::Id(id),
+            (None, Some(address)) => {
+                Meeting::Address { address, setting: "RINGSMITH_COMM_ID", job: String::new() }
+            }
+            (None, None) => {
+                return Err(Failure::unusable(
+                    "--rank and --world need a place to meet: --root HOST:PORT where rank 0 runs, or --id-file FILE that all hosts see",
+                ));
+            }
+        },
+    };
+    launched(job, &Launch { launcher: Launcher::Ringsmith, rank, world, local_rank: None, meeting })
+}
+
+/// Rank 0 of a job that meets through a file.
+fn first(job: &Job<'_>, world: u32, path: &Path) -> Result {
+    let (id, root) = UniqueId::create(job.config()).map_err(failure)?;
+    let published = Published::new(path, &id)
+        .map_err(|e| Failure::unusable(format_args!("--id-file {}: cannot write it: {e}", path.display())))?;
+    let bootstrap = Bootstrap::connect(&id, 0, world, job.config()).map_err(failure)?.keep(root);
+    drop(published);
+    run(job, bootstrap)
+}
+
+fn run(job: &Job<'_>, bootstrap: Bootstrap) -> Result {
+    let (rank, world) = (bootstrap.rank(), bootstrap.world());
+    let own = if rank == 0 { Some(UniqueId::create(job.config()).map_err(failure)?) } else { None };
+    let bytes = own.as_ref().map_or(&[][..], |(id, _)| id.as_bytes());
+    let ids = bootstrap.all_gather("id", bytes).map_err(failure)?;
+    let id = UniqueId::from_bytes(&ids[0]).map_err(Failure::unusable)?;
+    let outcome = rank::run(job, Communicator::init(&id, rank, world, job.config()).map_err(failure)?);
+    drop(own);
+    outcome
+}
+
+/// An id in a file, until dropped.
+struct Published {
+    path: PathBuf,
+}
+
+impl Published {
+    /// Puts the id there whole: a reader sees all of it or nothing. Replaces what an earlier job left.
+    fn new(path: &Path, id: &UniqueId) -> io::Result<Self> {
+        let mut name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)
+            .and_then(|mut file| file.write_all(id.as_bytes()).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&temporary, path));
+        if let Err(error) = written {
+            // The first error is the one to report.
+            let _ = fs::remove_file(&temporary);
+            return Err(error);
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        // If somebody else has taken it away, it is gone all the same.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Waits for rank 0's file.
+///
+/// Errors: none within the deadline; a file that holds no id.
+fn wait_for_id(path: &Path, rank: u32, limit: Duration) -> Result<UniqueId> {
+    let name = path.display();
+    let start = Instant::now();
+    loop {
+        match read_id(path) {
+            Ok(bytes) => {
+                return UniqueId::from_bytes(&bytes)
+                    .map_err(|e| Failure::unusable(format_args!("--id-file {name}: {e}")));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+            Err(error) => {
+                return Err(Failure::unusable(format_args!("--id-file {name}: cannot read it: {error}")));
+            }
+        }
+        if start.elapsed() >= limit {
+            return Err(Failure::world(format_args!(
+                "rank {rank}: rank 0 has not written --id-file {name} within {} s; it was not started, or sees another file system",
+                limit.as_secs()
+            )));
+        }
+        thread::sleep(LOOK_EVERY.min(limit));
+    }
+}
+
+fn read_id(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(UNIQUE_ID_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

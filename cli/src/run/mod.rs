@@ -1,0 +1,93 @@
+//! `run`: a collective between real processes, checked and timed.
+//!
+//! Three ways to be: the first process of a run on one host, which starts the ranks ([`local`]); a
+//! rank that it started ([`child`]); a rank that a launcher or the user started on this or another
+//! host ([`meet`]). A rank's work is in [`rank`], and the same in all three.
+
+pub(crate) mod arguments;
+mod cases;
+pub(crate) mod child;
+mod job;
+mod local;
+mod meet;
+mod rank;
+mod report;
+mod settings;
+pub(crate) mod sizes;
+
+use crate::outcome::{Failure, Result};
+use crate::output::remark;
+use arguments::RunArguments;
+use child::{Parent, Place};
+use job::{Job, Read};
+use ringsmith_runtime::communicator::Communicator;
+use ringsmith_runtime::launcher::Launch;
+use ringsmith_runtime::log;
+
+/// Ranks of a run where nobody says how many.
+const DEFAULT_RANKS: u32 = 2;
+
+/// Runs `run`.
+pub(crate) fn run(arguments: &RunArguments) -> Result {
+    if let Some(place) = arguments.child {
+        return started(arguments, place);
+    }
+    let job = match Job::read(arguments)? {
+        Read::Job(job) => job,
+        Read::Refused(outcome) => return Ok(outcome),
+    };
+    log::install(job.config()).map_err(rank::failure)?;
+    if let (Some(rank), Some(world)) = (arguments.rank, arguments.world) {
+        if rank >= world {
+            return Err(Failure::unusable(format_args!(
+                "--rank {rank} of --world {world}: ranks are 0 to {}",
+                world - 1
+            )));
+        }
+        job.cases(world)?;
+        warn(&job, rank);
+        return meet::by_hand(&job, rank, world);
+    }
+    if arguments.roots()?.1.is_some() {
+        return Err(Failure::unusable(
+            "--root HOST:PORT is for ranks that are started one by one: give --rank and --world too",
+        ));
+    }
+    match Launch::detect(job.config()).map_err(rank::failure)? {
+        Some(launch) => {
+            if let Some(ranks) = arguments.ranks.filter(|&ranks| ranks != launch.world) {
+                let (launcher, world) = (launch.launcher, launch.world);
+                return Err(Failure::unusable(format_args!(
+                    "--ranks {ranks}: {launcher} has started {world} ranks, and this is one of them; leave --ranks out"
+                )));
+            }
+            job.cases(launch.world)?;
+            warn(&job, launch.rank);
+            meet::launched(&job, &launch)
+        }
+        None => local::run(&job, arguments.ranks.unwrap_or(DEFAULT_RANKS)),
+    }
+}
+
+/// Is a rank that the first process of this run has started. Its errors go there.
+fn started(arguments: &RunArguments, place: Place) -> Result {
+    let (parent, id) = Parent::meet(place)?;
+    let run = || match Job::read(arguments)? {
+        Read::Refused(outcome) => Ok(outcome),
+        Read::Job(job) => {
+            log::install(job.config()).map_err(rank::failure)?;
+            let communicator = Communicator::init(&id, place.rank, place.world, job.config());
+            rank::run(&job, communicator.map_err(rank::failure)?)
+        }
+    };
+    Ok(run().unwrap_or_else(|failure| parent.tell(failure)))
+}
+
+/// Says once for all ranks what is worth saying about the settings.
+fn warn(job: &Job<'_>, rank: u32) {
+    if rank == 0 {
+        for warning in job.warnings() {
+            remark(format_args!("warning: {warning}"));
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! One rank of a run: calls the communicator, measures, checks, and on rank 0 prints.
+//!
+//! The only part of the program that talks to the communicator. Every rank walks the same list of
+//! cases; what rank 0 prints is gathered through the bootstrap, so no rank prints for another.
+
+use super::cases::Case;
+use super::job::Job;
+use super::report::{Measured, Report};
+use super::sizes;
+use crate::outcome::{Failure, Outcome, Result};
+use crate::output::remark;
+use ringsmith_ir::entity::Rank as RankId;
+use ringsmith_ir::types::{Collective, DataType};
+use ringsmith_runtime::communicator::{Buffers, Call, Communicator, Request};
+use ringsmith_runtime::error::{Error, ExitStatus};
+use ringsmith_runtime::reference::{self, Data};
+use std::time::Instant;
+
+/// Names the inputs; the same on every rank and in every run.
+const SEED: u64 = 1;
+/// How many wrong elements of one case a rank names. Ours: enough to see a pattern.
+const MAX_NAMED: usize = 3;
+
+/// What a rank tells the others of a case, as bytes: seconds a call, and wrong elements.
+const SHARE_BYTES: usize = 16;
+
+/// A runtime error as the program ends with it.
+pub(super) fn failure(error: Error) -> Failure {
+    let outcome = match error.exit_status() {
+        ExitStatus::No => Outcome::No,
+        ExitStatus::Unusable => Outcome::Unusable,
+        ExitStatus::WorldFailed => Outcome::WorldFailed,
+    };
+    Failure::Message { outcome, text: error.to_string() }
+}
+
+/// Runs every case and leaves in good order.
+///
+/// Errors: what the runtime reports; standard output that cannot be written, which the other ranks are
+/// told of.
+pub(super) fn run(job: &Job<'_>, communicator: Communicator) -> Result {
+    let outcome = every_case(job, &communicator);
+    match outcome {
+        Ok(outcome) => communicator.finish().map(|()| outcome).map_err(failure),
+        Err(failed) => {
+            communicator.abort(match &failed {
+                Failure::Message { text, .. } => text,
+                Failure::OutputClosed => "the reader of its standard output has gone",
+            });
+            Err(failed)
+        }
+    }
+}
+
+fn every_case(job: &Job<'_>, communicator: &Communicator) -> Result {
+    let cases = job.cases(communicator.world())?;
+    if let Some((program, set)) = job.program() {
+        communicator.use_program(program, set.clone()).map_err(failure)?;
+    }
+    let places = communicator.all_gather_info("places", place().as_bytes()).map_err(failure)?;
+    let mut report = match communicator.rank() {
+        0 => Some(Report::new(job.arguments(), &heading(job, communicator, &places))?),
+        _ => None,
+    };
+    let mut rank = Rank::new(job, communicator, &cases)?;
+    let mut wrong = 0;
+    for case in &cases {
+        let mut measured = Vec::new();
+        for &in_place in job.arguments().inplace.kinds() {
+            if in_place && !case.has_in_place() {
+                continue;
+            }
+            measured.push(rank.measure(case, in_place)?);
+        }
+        wrong += measured.iter().filter_map(|m| m.wrong).sum::<u64>();
+        if let Some(report) = &mut report {
+            report.row(case, &measured)?;
+        }
+    }
+    if let Some(report) = report {
+        report.close()?;
+    }
+    Ok(if wrong == 0 { Outcome::Done } else { Outcome::No })
+}
+
+/// Where this process runs, for the heading.
+fn place() -> String {
+    format!("pid {} on {}", std::process::id(), ringsmith_runtime::bootstrap::host::name())
+}
+
+fn heading(job: &Job<'_>, communicator: &Communicator, places: &[Vec<u8>]) -> Vec<String> {
+    /// Ranks listed one by one. Ours: a screen.
+    const MAX_LISTED: usize = 16;
+    let arguments = job.arguments();
+    let check = if arguments.check { "checked" } else { "not checked" };
+    let mut lines = vec![format!(
+        "ringsmith {}: {} on {} ranks, {} timed calls after {}, results {check}",
+        env!("CARGO_PKG_VERSION"),
+        arguments.collective,
+        communicator.world(),
+        arguments.iters,
+        arguments.warmup
+    )];
+    let listed = places.iter().enumerate().take(MAX_LISTED);
+    lines.extend(listed.map(|(rank, place)| format!("  rank {rank:>3}: {}", String::from_utf8_lossy(place))));
+    if places.len() > MAX_LISTED {
+        lines.push(format!("  and {} more", places.len() - MAX_LISTED));
+    }
+    lines
+}
+
+/// A rank's memory and place.
+struct Rank<'a> {
+    job: &'a Job<'a>,
+    communicator: &'a Communicator,
+    send: Vec<u8>,
+    receive: Vec<u8>,
+    /// Whether wrong elements have been named: the first case says enough.
+    named: bool,
+    /// Whether a barrier can be planned: `--algo` may exclude it. The same on every rank.
+    has_barrier: bool,
+}
+
+impl<'a> Rank<'a> {
+    fn new(job: &'a Job<'a>, communicator: &'a Communicator, cases: &[Case]) -> Result<Self> {
+        let largest = cases.iter().map(Case::bytes).max().unwrap_or(0);
+        let apart =
+            cases.iter().any(|c| job.arguments().inplace.kinds().contains(&false) || !c.has_in_place());
+        let send = memory(if apart { largest } else { 0 })?;
+        let barrier = Request::new(Collective::Barrier, DataType::Int8, 0);
+        let has_barrier = communicator.plan_name(&barrier).is_ok();
+        Ok(Self { job, communicator, send, receive: memory(largest)?, named: false, has_barrier })
+    }
+
+    /// Checks and times one case.
+    fn measure(&mut self, case: &Case, in_place: bool) -> Result<Measured> {
+        let arguments = self.job.arguments();
+        let request = case.request();
+        let plan = match case.collective {
+            Collective::AllToAllV | Collective::SendRecv => "exchange".to_owned(),
+            _ => self.communicator.plan_name(&request).map_err(failure)?,
+        };
+        let mut wrong = 0;
+        if arguments.check {
+            self.fill(case, in_place);
+            self.call(case, &request, in_place).map_err(failure)?;
+            wrong = self.check(case, in_place);
+        }
+        self.fill(case, in_place);
+        for _ in 0..arguments.warmup {
+            self.call(case, &request, in_place).map_err(failure)?;
+        }
+        self.line_up()?;
+        let start = Instant::now();
+        for _ in 0..arguments.iters {
+            self.call(case, &request, in_place).map_err(failure)?;
+        }
+        let seconds = start.elapsed().as_secs_f64() / arguments.iters as f64;
+        let (seconds, wrong) = self.share(seconds, wrong)?;
+        Ok(Measured { in_place, time_us: seconds * 1e6, wrong: arguments.check.then_some(wrong), plan })
+    }
+
+    /// Makes every rank start at about the same time: within a message through the collective's own
+    /// transport, where the settings leave a barrier to run.
+    fn line_up(&self) -> Result<()> {
+        let barrier = Request::new(Collective::Barrier, DataType::Int8, 0);
+        if self.has_barrier {
+            let nothing = Buffers::Apart { send: &[], recv: &mut [] };
+            return self.communicator.run(&barrier, nothing).map_err(failure);
+        }
+        self.communicator.all_gather_info("line up", &[]).map(|_| ()).map_err(failure)
+    }
+
+    /// The slowest rank's time and the wrong elements of all ranks.
+    fn share(&self, seconds: f64, wrong: u64) -> Result<(f64, u64)> {
+        let mut own = [0; SHARE_BYTES];
+        own[..8].copy_from_slice(&seconds.to_le_bytes());
+        own[8..].copy_from_slice(&wrong.to_le_bytes());
+        let all = self.communicator.all_gather_info("results", &own).map_err(failure)?;
+        let (mut slowest, mut sum) = (0f64, 0u64);
+        for (rank, share) in all.iter().enumerate() {
+            let share: &[u8; SHARE_BYTES] = share.as_slice().try_into().map_err(|_| {
+                let version = env!("CARGO_PKG_VERSION");
+                Failure::world(format_args!(
+                    "rank {rank} sent results of another form; is it ringsmith {version} too?"
+                ))
+            })?;
+            let (time, wrong) = share.split_at(8);
+            slowest = slowest.max(f64::from_le_bytes(time.try_into().expect("8 bytes")));
+            sum = sum.saturating_add(u64::from_le_bytes(wrong.try_into().expect("8 bytes")));
+        }
+        Ok((slowest, sum))
+    }
+
+    /// Puts the input where a call finds it, and something else where the output will be.
+    fn fill(&mut self, case: &Case, in_place: bool) {
+        let reference = case.reference();
+        let rank = RankId::from_u32(self.communicator.rank());
+        let element_bytes = case.dtype.size_bytes() as u64;
+        let len = (reference.input_elements(rank) * element_bytes) as usize;
+        let whole = case.bytes() as usize;
+        // No result may be right because an earlier one was left in place.
+        self.receive[..whole].fill(0xa5);
+        if in_place {
+            let start = self.own_block(case, len, Side::Input);
+            reference::fill_input(
+                &reference,
+                &Data::exact(SEED),
+                rank,
+                &mut self.receive[start..start + len],
+            );
+        } else {
+            reference::fill_input(&reference, &Data::exact(SEED), rank, &mut self.send[..len]);
+        }
+    }
+
+    /// Compares the output with what it should be. Returns how many elements differ.
+    fn check(&mut self, case: &Case, in_place: bool) -> u64 {
+        let reference = case.reference();
+        let rank = RankId::from_u32(self.communicator.rank());
+        let len = (reference.output_elements(rank) * case.dtype.size_bytes() as u64) as usize;
+        let start = if in_place { self.own_block(case, len, Side::Output) } else { 0 };
+        let report =
+            reference::check(&reference, &Data::exact(SEED), rank, &self.receive[start..start + len]);
+        if report.wrong > 0 && !std::mem::replace(&mut self.named, true) {
+            let place = if in_place { "in place" } else { "out of place" };
+            remark(format_args!(
+                "rank {}: {} of {} elements, {place}:",
+                rank.as_u32(),
+                case.collective,
+                case.count
+            ));
+            for mismatch in report.first.iter().take(MAX_NAMED) {
+                remark(format_args!("  {mismatch}"));
+            }
+        }
+        report.wrong
+    }
+
+    /// Where a rank's side of `len` bytes starts in a buffer of the larger side's size.
+    fn own_block(&self, case: &Case, len: usize, side: Side) -> usize {
+        let in_block = match case.collective {
+            Collective::AllGather | Collective::Gather => side == Side::Input,
+            Collective::ReduceScatter | Collective::Scatter => side == Side::Output,
+            _ => false,
+        };
+        if in_block { self.communicator.rank() as usize * len } else { 0 }
+    }
+
+    /// Makes one call.
+    fn call(&mut self, case: &Case, request: &Request, in_place: bool) -> std::result::Result<(), Error> {
+        let whole = case.bytes() as usize;
+        match case.collective {
+            Collective::SendRecv => {
+                let (rank, world) = (self.communicator.rank(), self.communicator.world());
+                let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
+                let send = Call::Send { peer: next, data: &self.send[..whole] };
+                let receive = Call::Recv { peer: previous, data: &mut self.receive[..whole] };
+                self.communicator.run_group(&mut [send, receive])
+            }
+            Collective::AllToAllV => self.all_to_all_v(case),
+            _ if in_place => self.communicator.run(request, Buffers::InPlace(&mut self.receive[..whole])),
+            _ => {
+                let (send, recv) = (&self.send[..whole], &mut self.receive[..whole]);
+                self.communicator.run(request, Buffers::Apart { send, recv })
+            }
+        }
+    }
+
+    /// A message to and from every rank, this one included, of uneven sizes.
+    fn all_to_all_v(&mut self, case: &Case) -> std::result::Result<(), Error> {
+        let (rank, world) = (self.communicator.rank() as usize, self.communicator.world() as usize);
+        let table = sizes::uneven(case.count, case.ranks);
+        let element_bytes = case.dtype.size_bytes();
+        let mut calls = Vec::with_capacity(2 * world);
+        let (mut send, mut receive) = (&self.send[..], &mut self.receive[..]);
+        for peer in 0..world {
+            let (data, rest) = send.split_at(table[rank * world + peer] as usize * element_bytes);
+            send = rest;
+            calls.push(Call::Send { peer: peer as u32, data });
+            let len = table[peer * world + rank] as usize * element_bytes;
+            let (data, rest) = std::mem::take(&mut receive).split_at_mut(len);
+            receive = rest;
+            calls.push(Call::Recv { peer: peer as u32, data });
+        }
+        self.communicator.run_group(&mut calls)
+    }
+}
+
+/// A side of a collective's data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Input,
+    Output,
+}
+
+/// Memory of a size that the user chose: refused, not aborted on, if there is none.
+fn memory(bytes: u64) -> Result<Vec<u8>> {
+    let refused =
+        || Failure::unusable(format_args!("--max: {bytes} bytes of memory cannot be had on this host"));
+    let len = usize::try_from(bytes).map_err(|_| refused())?;
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(len).map_err(|_| refused())?;
+    memory.resize(len, 0);
+    Ok(memory)
+}

@@ -1,0 +1,67 @@
+//! Settings of a run: the environment, with the flags that stand for settings put over it.
+
+use super::arguments::{RunArguments, Transport};
+use crate::outcome::{Failure, Result};
+use ringsmith_runtime::config::table::SETTINGS;
+use ringsmith_runtime::config::{Config, Warning};
+
+/// A flag that stands for a setting.
+struct Override {
+    flag: &'static str,
+    setting: &'static str,
+    value: String,
+}
+
+/// Reads the environment and the flags.
+///
+/// Errors: every value that cannot be used, by the name of its variable or flag.
+pub(crate) fn read(arguments: &RunArguments) -> Result<(Config, Vec<Warning>)> {
+    let overrides = overrides(arguments);
+    let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let environment = std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value)));
+    let kept = environment.filter(|(name, _)| !overrides.iter().any(|o| is_named(o.setting, name)));
+    let given = overrides.iter().map(|o| (own_name(o.setting), o.value.clone()));
+    Config::from_vars(kept.chain(given)).map_err(|error| {
+        let lines = error.mistakes.iter().map(|mistake| {
+            match overrides.iter().find(|o| own_name(o.setting) == mistake.name) {
+                Some(o) => format!("{} {}: {}", o.flag, o.value, mistake.detail),
+                None => mistake.to_string(),
+            }
+        });
+        Failure::unusable(lines.collect::<Vec<_>>().join("\n  "))
+    })
+}
+
+fn overrides(arguments: &RunArguments) -> Vec<Override> {
+    let mut all = Vec::new();
+    let mut put = |flag, setting, value| all.push(Override { flag, setting, value });
+    if let Some(algorithms) = &arguments.algo {
+        put("--algo", "ALGO", algorithms.clone());
+    }
+    if let Some(protocols) = &arguments.proto {
+        put("--proto", "PROTO", protocols.clone());
+    }
+    if let Some(channels) = arguments.channels {
+        put("--channels", "MIN_CHANNELS", channels.to_string());
+        put("--channels", "MAX_CHANNELS", channels.to_string());
+    }
+    if let Some(seconds) = &arguments.timeout {
+        put("--timeout", "TIMEOUT_S", seconds.clone());
+    }
+    match arguments.transport {
+        None => (),
+        Some(Transport::Shm) => put("--transport", "SHM_DISABLE", "0".to_owned()),
+        Some(Transport::Socket) => put("--transport", "SHM_DISABLE", "1".to_owned()),
+    }
+    all
+}
+
+fn own_name(setting: &str) -> String {
+    format!("RINGSMITH_{setting}")
+}
+
+/// Whether a variable is this setting, under our name or NCCL's.
+fn is_named(setting: &str, variable: &str) -> bool {
+    let theirs = SETTINGS.iter().find(|s| s.name == setting).and_then(|s| s.nccl);
+    variable == own_name(setting) || Some(variable) == theirs
+}
