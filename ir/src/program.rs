@@ -71,6 +71,16 @@ pub struct Program {
     pub span: Span,
 }
 
+impl Program {
+    /// What it computes, unless it lacks the line that says so.
+    pub fn collective(&self) -> Option<CollectiveLine> {
+        self.items.iter().find_map(|item| match item.kind {
+            ItemKind::Collective(line) => Some(line),
+            _ => None,
+        })
+    }
+}
+
 /// A parameter of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {

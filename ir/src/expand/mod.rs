@@ -242,6 +242,8 @@ struct Expansion<'r, 'p> {
     ops: usize,
     work: u64,
     limits: Limits,
+    /// The family at hand.
+    here: Span,
     reports: Reports,
 }
 
@@ -277,6 +279,7 @@ impl<'r, 'p> Expansion<'r, 'p> {
             ops: 0,
             work: 0,
             limits,
+            here: program.name.span,
             reports: Reports::default(),
         }
     }
@@ -335,6 +338,7 @@ impl<'r, 'p> Expansion<'r, 'p> {
     fn link_family(&mut self, index: usize) -> Outcome<()> {
         let family = &self.resolved.families[index];
         let first = self.schedule.links.len();
+        self.here = family.span;
         let mut keys: Vec<Key> = Vec::new();
         self.members(&family.filters, &mut |this| {
             let from = this.rank(family.from)?;
@@ -415,6 +419,7 @@ impl<'r, 'p> Expansion<'r, 'p> {
     fn lanes(&mut self) -> Outcome<()> {
         let mut lanes: Vec<LaneDecl> = Vec::new();
         for family in &self.resolved.lanes {
+            self.here = family.span;
             self.members(&family.filters, &mut |this| {
                 let rank = this.rank(family.rank)?;
                 let index = this.lane_index(family.index)?;
@@ -569,8 +574,7 @@ impl<'r, 'p> Expansion<'r, 'p> {
         if self.work <= self.limits.work {
             return Ok(());
         }
-        let span = self.resolved.lanes.first().map_or_else(Span::default, |l| l.span);
-        Err(self.too_much(span, &format!("{} steps", self.limits.work)))
+        Err(self.too_much(self.here, &format!("{} steps", self.limits.work)))
     }
 
     fn too_much(&mut self, span: Span, limit: &str) -> Stop {

@@ -3,7 +3,7 @@
 use super::resolve::{Node, Slot, Value};
 use super::{Expansion, Stop};
 use crate::diagnostic::{Code, Diagnostic, Span};
-use crate::text::MAX_DIAGNOSTICS;
+use crate::text::{MAX_DIAGNOSTICS, in_order};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -32,7 +32,7 @@ impl Reports {
 
     /// Whether a mistake is the first of its kind and place, and worth describing. Counts it if not.
     fn first(&mut self, code: Code, span: Span) -> bool {
-        let full = self.diagnostics.len() >= MAX_DIAGNOSTICS;
+        let full = self.diagnostics.len() > MAX_DIAGNOSTICS;
         let index = self.diagnostics.len();
         match self.places.entry((code, span)) {
             Entry::Occupied(mut entry) => {
@@ -54,8 +54,7 @@ impl Reports {
             let times = if more == 1 { "once".to_owned() } else { format!("{more} times") };
             diagnostics[index].notes.push(format!("the same happens {times} more"));
         }
-        diagnostics.sort_by_key(Diagnostic::span);
-        diagnostics
+        in_order(diagnostics)
     }
 }
 
@@ -69,6 +68,8 @@ impl Expansion<'_, '_> {
         values: &[Value],
         describe: impl FnOnce(&dyn Fn(String) -> String) -> (String, String),
     ) -> Stop {
+        // Counting takes longer than a step, and is bounded with the steps.
+        self.work += 16;
         if self.reports.first(code, span) {
             let (message, label) = describe(&|label| self.situation(values, label));
             self.reports.diagnostics.push(Diagnostic::new(code, message, span, label));

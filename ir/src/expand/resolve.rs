@@ -12,13 +12,16 @@ use crate::program::{
     UnaryOp,
 };
 use crate::schedule::{BufferKind, Protocol};
-use crate::text::{MAX_BLOCK_DEPTH, MAX_DIAGNOSTICS, MAX_EXPR_DEPTH, codes, nearest, plural};
+use crate::text::{MAX_BLOCK_DEPTH, MAX_DIAGNOSTICS, MAX_EXPR_DEPTH, codes, in_order, nearest, plural};
 use crate::types::Collective;
 use cranelift_entity::EntityRef;
 use std::collections::{HashMap, HashSet};
 
 /// How many indices a link family may have.
 pub(super) const MAX_INDICES: usize = 8;
+
+/// How many `for` and `if` the description of a family may have; each uses the stack.
+pub(super) const MAX_CLAUSES: usize = 16;
 
 /// Where a value is kept.
 pub(super) type Slot = u32;
@@ -148,15 +151,12 @@ pub(super) fn resolve<'p>(
     for item in &program.items {
         resolver.item(item);
     }
-    let Resolver { nodes, names, lines, buffer_lines, families, lanes, mut diagnostics, .. } = resolver;
+    let Resolver { nodes, names, lines, buffer_lines, families, lanes, diagnostics, .. } = resolver;
     match header {
         Some((collective, protocol)) if diagnostics.is_empty() => {
             Ok(Resolved { nodes, names, collective, protocol, lines, buffers: buffer_lines, families, lanes })
         }
-        _ => {
-            diagnostics.sort_by_key(Diagnostic::span);
-            Err(diagnostics)
-        }
+        _ => Err(in_order(diagnostics)),
     }
 }
 
@@ -203,7 +203,7 @@ impl<'p, 'l> Resolver<'p, 'l> {
 
     /// Whether more mistakes would not be reported.
     fn full(&self) -> bool {
-        self.diagnostics.len() >= MAX_DIAGNOSTICS
+        self.diagnostics.len() > MAX_DIAGNOSTICS
     }
 
     /// Parameters, buffers and links can be used anywhere, so they are declared first.
@@ -401,7 +401,15 @@ impl<'p, 'l> Resolver<'p, 'l> {
     }
 
     fn filters(&mut self, clauses: &'p [Clause]) -> Vec<Filter> {
-        let mut filters = Vec::with_capacity(clauses.len());
+        if let Some(clause) = clauses.get(MAX_CLAUSES) {
+            let span = match clause {
+                Clause::For(range) => range.name.span,
+                Clause::If(condition) => condition.span,
+            };
+            let message = format!("a family has at most {MAX_CLAUSES} `for` and `if`");
+            self.report(Diagnostic::new(codes::DEPTH, message, span, "one too many"));
+        }
+        let mut filters = Vec::new();
         for clause in clauses {
             filters.push(match clause {
                 Clause::For(range) => {

@@ -10,7 +10,7 @@ macro_rules! codes {
         $($(#[doc = $doc])+ pub const $name: Code = Code($code);)*
 
         /// Every code of this module and what it stands for.
-        pub const ALL: &[(Code, &str)] = &[$(($name, concat!($($doc),+)),)*];
+        pub const ALL: &[(Code, &str)] = &[$(($name, concat!($($doc),+).trim_ascii_start()),)*];
     };
 }
 

@@ -5,6 +5,7 @@
 //! and skipped.
 
 use super::codes;
+use super::parser::MAX_DIAGNOSTICS;
 use crate::diagnostic::{Diagnostic, Span};
 
 /// What a token is.
@@ -106,6 +107,9 @@ impl<'a> Lexer<'a> {
                         return self.token(Kind::Sign(sign), sign.len(), newlines, first);
                     }
                     diagnostics.push(self.skip_unknown());
+                    if diagnostics.len() > MAX_DIAGNOSTICS {
+                        self.position = bytes.len();
+                    }
                 }
             }
         }

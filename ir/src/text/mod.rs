@@ -25,8 +25,8 @@ mod writer;
 pub use expression::MAX_EXPR_DEPTH;
 pub(crate) use expression::plural;
 pub use kernel::{parse_kernel_plan, print_kernel_plan};
-pub use parser::MAX_SOURCE_BYTES;
-pub(crate) use parser::{MAX_BLOCK_DEPTH, MAX_DIAGNOSTICS};
+pub(crate) use parser::{MAX_BLOCK_DEPTH, MAX_DIAGNOSTICS, in_order};
+pub use parser::{MAX_PROGRAM_BYTES, MAX_SOURCE_BYTES};
 pub use print::print_program;
 pub use print_schedule::print_schedule;
 pub use spans::{program_without_spans, schedule_without_spans};
@@ -69,6 +69,9 @@ pub fn parse_program(source: &str) -> Result<Program, Vec<Diagnostic>> {
     let mut parser = Parser::new(source)?;
     if !parser.at_word("program") {
         return Err(parser.wrong_form("`program`"));
+    }
+    if source.len() > MAX_PROGRAM_BYTES {
+        return Err(vec![parser::too_large(source.len(), MAX_PROGRAM_BYTES)]);
     }
     let mut lost = HashSet::new();
     let Ok(program) = parser.program(&mut lost) else {

@@ -16,6 +16,9 @@ pub(crate) const MAX_DIAGNOSTICS: usize = 100;
 /// ops fits.
 pub const MAX_SOURCE_BYTES: usize = 1 << 30;
 
+/// The largest program, in bytes: a tree takes many times the memory of its text.
+pub const MAX_PROGRAM_BYTES: usize = 1 << 24;
+
 /// How deeply blocks may be nested. A reader uses the stack for each.
 pub(crate) const MAX_BLOCK_DEPTH: u32 = 48;
 
@@ -49,12 +52,7 @@ impl<'a> Parser<'a> {
     /// A cursor at the start of `source`.
     pub(crate) fn new(source: &'a str) -> Result<Self, Vec<Diagnostic>> {
         if source.len() > MAX_SOURCE_BYTES {
-            return Err(vec![Diagnostic::new(
-                codes::SOURCE_SIZE,
-                format!("this text has {} bytes; at most {MAX_SOURCE_BYTES} are read", source.len()),
-                Span::default(),
-                "nothing of it was read",
-            )]);
+            return Err(vec![too_large(source.len(), MAX_SOURCE_BYTES)]);
         }
         let mut lexer = Lexer::new(source);
         let (mut comments, mut diagnostics) = (Vec::new(), Vec::new());
@@ -67,7 +65,7 @@ impl<'a> Parser<'a> {
         let token = self.token;
         self.end = token.span.end;
         self.token = self.lexer.next(&mut self.comments, &mut self.diagnostics);
-        if self.diagnostics.len() > MAX_DIAGNOSTICS {
+        if self.at_limit() {
             self.give_up();
         }
         token
@@ -75,19 +73,9 @@ impl<'a> Parser<'a> {
 
     /// Stops reading: what follows is taken for the end of the text.
     fn give_up(&mut self) {
-        self.diagnostics.truncate(MAX_DIAGNOSTICS);
-        if self.token.kind != Kind::End {
-            let span = self.token.span;
-            self.diagnostics.push(Diagnostic::new(
-                codes::TOO_MANY,
-                format!("more than {MAX_DIAGNOSTICS} mistakes; what follows was not read"),
-                span,
-                "reading stopped here",
-            ));
-            self.lexer = Lexer::new("");
-            self.token.kind = Kind::End;
-            self.comments.clear();
-        }
+        self.lexer = Lexer::new("");
+        self.token.kind = Kind::End;
+        self.comments.clear();
     }
 
     /// The text of `span`.
@@ -95,10 +83,12 @@ impl<'a> Parser<'a> {
         &self.source[span.start as usize..span.end as usize]
     }
 
-    /// Reports a mistake.
+    /// Reports a mistake. After one more than are reported, reading ends.
     pub(crate) fn report(&mut self, diagnostic: Diagnostic) -> Failed {
-        self.diagnostics.push(diagnostic);
-        if self.diagnostics.len() > MAX_DIAGNOSTICS {
+        if !self.at_limit() {
+            self.diagnostics.push(diagnostic);
+        }
+        if self.at_limit() {
             self.give_up();
         }
         Failed
@@ -106,7 +96,7 @@ impl<'a> Parser<'a> {
 
     /// Whether more mistakes would not be reported.
     pub(crate) fn at_limit(&self) -> bool {
-        self.diagnostics.len() >= MAX_DIAGNOSTICS
+        self.diagnostics.len() > MAX_DIAGNOSTICS
     }
 
     pub(crate) fn at_end(&self) -> bool {
@@ -361,10 +351,31 @@ impl<'a> Parser<'a> {
     }
 
     /// Everything that is wrong, in the order of the text.
-    pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
-        self.diagnostics.sort_by_key(Diagnostic::span);
-        self.diagnostics
+    pub(crate) fn finish(self) -> Vec<Diagnostic> {
+        in_order(self.diagnostics)
     }
+}
+
+/// A text of more than `most` bytes.
+pub(crate) fn too_large(bytes: usize, most: usize) -> Diagnostic {
+    Diagnostic::new(
+        codes::SOURCE_SIZE,
+        format!("this text has {bytes} bytes; at most {most} are read"),
+        Span::default(),
+        "nothing of it was read",
+    )
+}
+
+/// Diagnostics in the order of the text, and no more than are worth reading.
+pub(crate) fn in_order(mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    diagnostics.sort_by_key(Diagnostic::span);
+    if let Some(dropped) = diagnostics.get(MAX_DIAGNOSTICS) {
+        let span = dropped.span();
+        diagnostics.truncate(MAX_DIAGNOSTICS);
+        let message = format!("there are more than {MAX_DIAGNOSTICS} mistakes");
+        diagnostics.push(Diagnostic::new(codes::TOO_MANY, message, span, "the next one; others may follow"));
+    }
+    diagnostics
 }
 
 /// `a, b and c`.

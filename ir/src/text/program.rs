@@ -12,6 +12,7 @@ use crate::program::{
 };
 use crate::schedule::{BufferKind, Order, Protocol};
 use crate::types::{Collective, ReduceOp};
+use std::str::FromStr;
 
 /// The words that a line of a program's body may begin with.
 const ITEMS: [&str; 8] = ["collective", "chunks", "lanes", "protocol", "let", "buffer", "link", "lane"];
@@ -202,12 +203,12 @@ impl Parser<'_> {
     pub(crate) fn collective_line(&mut self) -> Parse<CollectiveLine> {
         let names = Collective::ALL.map(|c| (c.name(), c));
         let span = self.token.span;
-        let collective = self.word("a collective", "`collective`", &names)?;
+        let collective = self.synonym("a collective", "`collective`", &names)?;
         let mut line = CollectiveLine { collective, op: None, order: Order::Same };
         if self.at("(") {
             let start = self.advance().span.start;
             let ops = ReduceOp::ALL.map(|o| (o.name(), o));
-            line.op = Some(self.word("an operation", "`(`", &ops)?);
+            line.op = Some(self.synonym("an operation", "`(`", &ops)?);
             self.expect(")", "the operation")?;
             if !collective.reduces() {
                 let end = self.end;
@@ -232,6 +233,17 @@ impl Parser<'_> {
             }
         }
         Ok(line)
+    }
+
+    /// Reads one of the words of `table`, or another spelling of it.
+    fn synonym<T: Copy + FromStr>(&mut self, what: &str, after: &str, table: &[(&str, T)]) -> Parse<T> {
+        match self.text(self.token.span).parse() {
+            Ok(value) if self.token.kind == Kind::Name && !self.token.first => {
+                self.advance();
+                Ok(value)
+            }
+            _ => self.word(what, after, table),
+        }
     }
 
     /// Reads `{ name = value, … }` if it is next.

@@ -8,9 +8,23 @@ use random::Random;
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::text::{
-    File, format, parse, parse_kernel_plan, parse_program, parse_schedule, print_kernel_plan, print_program,
-    print_schedule, program_without_spans, schedule_without_spans,
+    File, MAX_PROGRAM_BYTES, codes, format, parse, parse_kernel_plan, parse_program, parse_schedule,
+    print_kernel_plan, print_program, print_schedule, program_without_spans, schedule_without_spans,
 };
+use ringsmith_ir::types::Collective;
+
+/// A long chain of `else if` is no nesting.
+#[test]
+fn long_texts_are_read() {
+    let chain = "if 0 {\n} else ".repeat(5000);
+    let text = format!(
+        "program @p(n: ranks) {{\ncollective bcast\nchunks n\nlane 0.0 {{\n{chain}if 1 {{\n}}\n}}\n}}\n"
+    );
+    let text = text.replace("(n: ranks)", "(n: ranks, root: root)");
+    let program = parse_program(&text).expect("a long program");
+    assert_eq!(program.collective().map(|l| l.collective), Some(Collective::Broadcast));
+    assert_eq!(expand(&program, &Arguments::ranks(1).root(0)).expect("it expands").lanes.len(), 1);
+}
 
 /// The seeds to run, `count` unless the environment names one.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
@@ -197,8 +211,31 @@ fn deep_texts_do_not_overflow() {
         "}".repeat(many),
         "x\n".repeat(many),
         "é\n".repeat(many),
+        "é ".repeat(many),
+        "let n = 1\n".repeat(many),
+        format!("link l: 0 -> 0{}", " if 1".repeat(many)),
+        format!("lane 0.0{} {{\n }}", " if 1".repeat(many)),
+        format!("lane 0.0 {{\n{}", "signal nothing\n".repeat(many)),
     ] {
         let found = parse_program(&body(&line)).expect_err("too deep to be read");
         assert!(found.len() <= 101, "{} mistakes", found.len());
+    }
+}
+
+#[test]
+fn texts_that_are_too_large_are_not_read() {
+    let text = format!("program @p(n: ranks) {{\n{}}}\n", "//\n".repeat(MAX_PROGRAM_BYTES / 3));
+    let found = parse_program(&text).expect_err("too large");
+    assert_eq!(found.iter().map(|d| d.code).collect::<Vec<_>>(), [codes::SOURCE_SIZE]);
+}
+
+#[test]
+fn no_more_than_a_hundred_mistakes_are_reported() {
+    let flat = "schedule @s {\n ranks 1\n collective all_reduce\n chunks 1\n lane r0.0 {\n";
+    for (text, mistakes) in [("signal l0\n", 100), ("signal l0\n", 101), ("signal l\n", 101), ("é\n", 101)] {
+        let text = format!("{flat}{} }}\n}}\n", text.repeat(mistakes));
+        let found = parse_schedule(&text).expect_err("every op is wrong");
+        assert_eq!(found.len(), mistakes);
+        assert_eq!(found.last().map(|d| d.code == codes::TOO_MANY), Some(mistakes > 100));
     }
 }
