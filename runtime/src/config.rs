@@ -11,7 +11,7 @@ pub mod table;
 use crate::log::{Level, Subsystems};
 use crate::unique_id::UniqueId;
 use grammar::{HostPort, InterfaceFilter, NameFilter, PortRange, Secret};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -85,8 +85,8 @@ pub struct Config {
     pub debug_file: Option<String>,
     /// Bytes of all slots of a FIFO, as NCCL has it, until the slots are known.
     fifo_bytes: Option<u64>,
-    /// What was set, by the setting's name, in canonical spelling.
-    set: BTreeMap<&'static str, String>,
+    /// The names of the settings that were given. Not their values: some are secrets.
+    set: BTreeSet<&'static str>,
 }
 
 impl Default for Config {
@@ -118,7 +118,7 @@ impl Default for Config {
             debug_subsystems: Subsystems::default(),
             debug_file: None,
             fifo_bytes: None,
-            set: BTreeMap::new(),
+            set: BTreeSet::new(),
         }
     }
 }
@@ -317,7 +317,7 @@ impl Config {
         };
         match outcome {
             Ok(()) => {
-                self.set.insert(setting.name, used.value.clone());
+                self.set.insert(setting.name);
             }
             Err(detail) => {
                 let value = if matches!(setting.name, "JOB_SECRET" | "ID") {
@@ -358,7 +358,7 @@ impl Config {
         if let Some(total) = self.fifo_bytes.take() {
             let slots = self.slots as u64;
             let slot = total / slots;
-            if total % slots == 0 && slot % 128 == 0 && (1024..=64 << 20).contains(&slot) {
+            if total.is_multiple_of(slots) && slot.is_multiple_of(128) && (1024..=64 << 20).contains(&slot) {
                 self.slot_bytes = slot as u32;
             } else {
                 mistake(
@@ -376,7 +376,7 @@ impl Config {
 
     /// Whether a setting was given, by its name without prefix.
     pub fn is_set(&self, name: &str) -> bool {
-        self.set.contains_key(name)
+        self.set.contains(name)
     }
 
     /// What every rank must have set to the same: name and value, defaults included.

@@ -285,7 +285,7 @@ fn innermost<'a>(variables: &Variables<'_>) -> Result<Option<Place<'a>>, LaunchE
         Some(place) => Some(place),
         None => variables.place(&PMI)?,
     };
-    let found = agreeing([own, variables.place(&TORCHRUN)?, outer].into_iter())?;
+    let found = agreeing([own, variables.place(&TORCHRUN)?, outer])?;
     // A batch script has Slurm's variables without being a rank; only a step has a step's number.
     // Under another launcher they describe that launcher.
     if found.is_none() && variables.text("SLURM_STEP_ID").is_some() {

@@ -301,3 +301,89 @@ impl fmt::Debug for UniqueId {
         write!(f, "UniqueId({self}, {:?})", self.addresses())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> UniqueId {
+        let addresses = ["10.0.0.1", "fd00::1"].map(|a| a.parse().expect("an address of the test"));
+        UniqueId::assemble(&addresses, 4000, [0xab; 16], 0, [1; 16])
+    }
+
+    /// The sample with bytes changed and the checksum made right again.
+    fn forged(change: impl Fn(&mut [u8; UNIQUE_ID_BYTES])) -> Result<UniqueId, IdError> {
+        let mut bytes = *sample().as_bytes();
+        change(&mut bytes);
+        let sum = checksum(&bytes);
+        bytes[CHECKSUM..].copy_from_slice(&sum);
+        UniqueId::from_bytes(&bytes)
+    }
+
+    #[test]
+    fn bytes_and_text_give_the_same_id_back() {
+        let id = sample();
+        assert_eq!(UniqueId::from_bytes(id.as_bytes()), Ok(id));
+        assert_eq!(id.to_hex().parse(), Ok(id));
+        assert_eq!(format!(" {}\n", id.to_hex().to_uppercase()).parse(), Ok(id));
+        let addresses: Vec<String> = id.addresses().iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["10.0.0.1:4000", "[fd00::1]:4000"]);
+        assert!(!id.is_open() && id.is_on_host(&[1; 16]) && !id.is_on_host(&[2; 16]));
+    }
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        let shown = format!("{} {:?}", sample(), sample());
+        assert!(!shown.contains("abab"), "{shown}");
+    }
+
+    #[test]
+    fn each_kind_of_damage_has_its_error() {
+        let bytes = *sample().as_bytes();
+        let read = |bytes: &[u8]| UniqueId::from_bytes(bytes);
+        assert_eq!(read(&bytes[..127]), Err(IdError::Length(127)));
+        assert_eq!(read(&[bytes.as_slice(), &[0]].concat()), Err(IdError::Length(129)));
+        assert_eq!(read(&[]), Err(IdError::Length(0)));
+        assert_eq!(read(&[0; 128]), Err(IdError::Zero));
+        assert_eq!(read(&[7; 128]), Err(IdError::Magic));
+        assert_eq!(forged(|b| b[4] = 2), Err(IdError::Version(2)));
+        assert_eq!(forged(|b| b[6] = 0), Err(IdError::Content("number of addresses")));
+        assert_eq!(forged(|b| b[6] = 6), Err(IdError::Content("number of addresses")));
+        assert_eq!(forged(|b| b[7] = 2), Err(IdError::Content("flag")));
+        assert_eq!(forged(|b| b[119] = 1), Err(IdError::Content("flag")));
+        assert_eq!(forged(|b| b[PORT].fill(0)), Err(IdError::Content("port")));
+        assert_eq!(forged(|b| b[ADDRESSES..][..16].fill(0)), Err(IdError::Content("address")));
+        assert_eq!(forged(|b| b[ADDRESSES..][..16].fill(0xff)), Err(IdError::Content("address")));
+        assert_eq!("xyz".parse::<UniqueId>(), Err(IdError::Digit { at: 0, found: 'x' }));
+        assert_eq!("".parse::<UniqueId>(), Err(IdError::Length(0)));
+        assert_eq!("abc".parse::<UniqueId>(), Err(IdError::Length(1)));
+    }
+
+    #[test]
+    fn no_single_changed_bit_goes_unnoticed() {
+        let bytes = *sample().as_bytes();
+        for bit in 0..8 * UNIQUE_ID_BYTES {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(UniqueId::from_bytes(&changed).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn keys_depend_on_every_secret() {
+        let config = |secret: &str| {
+            let vars = [("RINGSMITH_JOB_SECRET".to_owned(), secret.to_owned())];
+            Config::from_vars(vars).expect("settings of the test").0
+        };
+        let other = UniqueId::assemble(&[IpAddr::V6(Ipv6Addr::LOCALHOST)], 4000, [0xac; 16], 0, [1; 16]);
+        let keys = [
+            sample().handshake_key(&Config::default()),
+            sample().handshake_key(&config("a")),
+            sample().handshake_key(&config("b")),
+            other.handshake_key(&Config::default()),
+        ];
+        for (index, key) in keys.iter().enumerate() {
+            assert!(!keys[..index].contains(key), "key {index}");
+        }
+    }
+}

@@ -514,3 +514,157 @@ fn put_part(out: &mut Vec<u8>, bytes: &[u8]) {
     assert!(bytes.len() <= MAX_PART_BYTES, "a part of {} bytes should have been refused", bytes.len());
     out.extend(bytes);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Frame> {
+        let process = || Process { host: "nœud-7".into(), pid: 4_000_000_000 };
+        let refusals = [
+            Refusal::Missing { missing: vec![0, 7, u32::MAX], waited_ms: 5, strangers: Some("2".into()) },
+            Refusal::Missing { missing: vec![], waited_ms: u64::MAX, strangers: None },
+            Refusal::DuplicateRank { rank: 1, first: process(), second: process() },
+            Refusal::RankOutOfRange { rank: 2, world: 2, process: process() },
+            Refusal::WorldMismatch { rank: 1, world: 2, process: process(), first_world: 3, first_rank: 0 },
+            Refusal::Finished { rank: 1, world: 2 },
+            Refusal::Version { rank: 1, theirs: "1".into(), ours: String::new() },
+            Refusal::TagMismatch { rank: 1, tag: "a".into(), first_rank: 0, first_tag: "b".into() },
+            Refusal::Left { rank: 3, process: process() },
+            Refusal::Lost { rank: 3, process: process(), detail: "reset".into() },
+            Refusal::TooLarge { rank: 3, max_bytes: 9 },
+            Refusal::ShuttingDown,
+        ];
+        let mut frames = vec![
+            Frame::Join(Join {
+                rank: 1,
+                world: 2,
+                timeout_ms: 3,
+                process: process(),
+                host_key: [9; 16],
+                version: "1.2.3".into(),
+            }),
+            Frame::Part { sequence: 1, timeout_ms: 2, tag: "t".repeat(MAX_TAG_BYTES), bytes: vec![1; 1000] },
+            Frame::Part { sequence: 0, timeout_ms: 0, tag: String::new(), bytes: vec![] },
+            Frame::Goodbye,
+            Frame::Abort { reason: "why".into() },
+            Frame::Member { rank: 1, process: process(), host_key: [1; 16] },
+            Frame::Welcome { world: 2, root: process() },
+            Frame::Gathered { sequence: 1, rank: 2, bytes: vec![3; 77] },
+            Frame::GatherDone { sequence: 1 },
+            Frame::Lost { rank: 1, process: process(), detail: "d".into() },
+            Frame::Aborted { rank: 1, reason: "r".into() },
+            Frame::RootLeaving,
+        ];
+        for refusal in refusals {
+            frames.push(Frame::Refused(refusal.clone()));
+            frames.push(Frame::GatherFailed { sequence: 4, refusal });
+        }
+        frames
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut stream = Vec::new();
+        for frame in samples() {
+            encode(&frame, &mut stream);
+        }
+        let mut rest = &stream[..];
+        for frame in samples() {
+            let (read, len) = decode(rest, MAX_FRAME_BYTES).expect("a frame").expect("all of it");
+            assert_eq!(read, frame);
+            rest = &rest[len..];
+        }
+        assert_eq!(decode(rest, MAX_FRAME_BYTES), Ok(None));
+    }
+
+    #[test]
+    fn a_part_of_a_frame_waits_for_the_rest() {
+        for frame in samples() {
+            let mut bytes = Vec::new();
+            encode(&frame, &mut bytes);
+            for len in 0..bytes.len() {
+                assert_eq!(decode(&bytes[..len], MAX_FRAME_BYTES), Ok(None), "{frame:?} cut at {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_of_the_wrong_length_are_refused() {
+        let open_ended = |frame: &Frame| {
+            let list = |refusal: &Refusal| matches!(refusal, Refusal::Missing { .. });
+            match frame {
+                Frame::Part { .. } | Frame::Gathered { .. } => true,
+                Frame::Refused(refusal) | Frame::GatherFailed { refusal, .. } => list(refusal),
+                _ => false,
+            }
+        };
+        for frame in samples().iter().filter(|frame| !open_ended(frame)) {
+            let mut bytes = Vec::new();
+            encode(frame, &mut bytes);
+            bytes.push(0);
+            let len = bytes.len() - LENGTH_BYTES;
+            bytes[..LENGTH_BYTES].copy_from_slice(&(len as u32).to_le_bytes());
+            assert!(decode(&bytes, MAX_FRAME_BYTES).is_err(), "{frame:?} with a byte more");
+            if len > 2 {
+                bytes.truncate(LENGTH_BYTES + len - 2);
+                bytes[..LENGTH_BYTES].copy_from_slice(&(len as u32 - 2).to_le_bytes());
+                assert!(decode(&bytes, MAX_FRAME_BYTES).is_err(), "{frame:?} with a byte less");
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_and_texts_are_bounded() {
+        let long = |len: u32| [&len.to_le_bytes()[..], &[PART]].concat();
+        assert_eq!(
+            decode(&long(u32::MAX), MAX_FRAME_BYTES),
+            Err(FrameError::TooLong { len: u32::MAX as usize, max: MAX_FRAME_BYTES })
+        );
+        assert!(decode(&long(MAX_JOIN_BYTES as u32 + 1), MAX_JOIN_BYTES).is_err());
+        assert_eq!(decode(&0u32.to_le_bytes(), MAX_FRAME_BYTES), Err(FrameError::Length { kind: 0 }));
+        assert_eq!(decode(&[1, 0, 0, 0, 99], MAX_FRAME_BYTES), Err(FrameError::Kind(99)));
+        // Text longer than its bound is cut between characters when written.
+        let mut bytes = Vec::new();
+        encode(&Frame::Abort { reason: "é".repeat(MAX_TEXT_BYTES) }, &mut bytes);
+        let (frame, _) = decode(&bytes, MAX_FRAME_BYTES).expect("a frame").expect("all of it");
+        assert_eq!(frame, Frame::Abort { reason: "é".repeat(MAX_TEXT_BYTES / 2) });
+        let not_text = [5, 0, 0, 0, ABORT, 2, 0, 0xff, 0xff];
+        assert_eq!(decode(&not_text, MAX_FRAME_BYTES), Err(FrameError::Field { kind: ABORT, field: "text" }));
+    }
+
+    /// Whatever comes, the decoder ends, keeps to its bounds, and what it accepts it also writes.
+    #[test]
+    fn damaged_frames_are_refused_or_read() {
+        let seed: u64 = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5eed);
+        println!("SEED={seed}");
+        let mut state = seed | 1;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        let samples = samples();
+        for _ in 0..20_000 {
+            let mut bytes = Vec::new();
+            encode(&samples[random(samples.len())], &mut bytes);
+            for _ in 0..=random(4) {
+                let at = random(bytes.len());
+                match random(3) {
+                    0 => bytes[at] ^= 1 << random(8),
+                    1 => bytes[at] = random(256) as u8,
+                    _ => {
+                        bytes.truncate(at + 1);
+                    }
+                }
+            }
+            if let Ok(Some((frame, len))) = decode(&bytes, MAX_FRAME_BYTES) {
+                let mut again = Vec::new();
+                encode(&frame, &mut again);
+                assert_eq!(decode(&again, MAX_FRAME_BYTES), Ok(Some((frame, again.len()))));
+                assert!(len <= bytes.len());
+            }
+        }
+    }
+}

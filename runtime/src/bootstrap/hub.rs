@@ -66,9 +66,10 @@ struct Deadline {
 
 impl Deadline {
     fn new(now: Instant, timeout_ms: u64) -> Option<Self> {
-        // A peer may say anything; a time that the clock cannot hold is no deadline.
+        // A peer may say anything. Beyond a year nobody waits, and clocks may overflow.
+        const MAX_MS: u64 = 365 * 86_400_000;
         let at = now.checked_add(Duration::from_millis(timeout_ms))?;
-        Some(Self { at, waited_ms: timeout_ms })
+        (timeout_ms <= MAX_MS).then_some(Self { at, waited_ms: timeout_ms })
     }
 
     fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
@@ -90,6 +91,8 @@ pub(crate) struct Hub {
     /// By rank; as long as the number of ranks.
     members: Vec<Option<Member>>,
     joined: usize,
+    /// How many have left in good order.
+    left: usize,
     ranks: HashMap<Connection, u32>,
     join_deadline: Option<Deadline>,
     gathering: Option<Gathering>,
@@ -110,6 +113,7 @@ impl Hub {
             first: None,
             members: Vec::new(),
             joined: 0,
+            left: 0,
             ranks: HashMap::new(),
             join_deadline: None,
             gathering: None,
@@ -250,10 +254,15 @@ impl Hub {
         }
     }
 
-    /// The first rank that can no longer give its part.
+    /// The first rank that has not given its part and cannot any more.
     fn first_gone(&self) -> Option<Refusal> {
-        (0..).zip(&self.members).find_map(|(rank, member)| match member {
-            Some(Member { life: Life::Left, process, .. }) => {
+        // Looking through all ranks at each part would be quadratic, and mostly for nothing.
+        if self.left == 0 {
+            return None;
+        }
+        let parts = &self.gathering.as_ref()?.parts;
+        (0..).zip(self.members.iter().zip(parts)).find_map(|(rank, pair)| match pair {
+            (Some(Member { life: Life::Left, process, .. }), None) => {
                 Some(Refusal::Left { rank, process: process.clone() })
             }
             _ => None,
@@ -290,6 +299,7 @@ impl Hub {
     fn goodbye(&mut self, rank: u32, from: Connection, out: &mut Vec<Action>) {
         self.ranks.remove(&from);
         out.push(Action::Close(from));
+        self.left += 1;
         let Some(process) = self.end(rank, Life::Left) else { return };
         match self.state {
             State::Joining => self.fail(Refusal::Left { rank, process }, out),
@@ -423,3 +433,6 @@ fn bytes_of(frame: &Frame) -> Arc<[u8]> {
     encode(frame, &mut bytes);
     bytes.into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -149,6 +149,10 @@ pub(crate) fn listen_anywhere(config: &Config) -> Result<Listening> {
         });
     }
     let only_loopback = chosen.iter().all(IpAddr::is_loopback);
+    if only_loopback {
+        // Where the socket will be bound.
+        chosen = vec![Ipv4Addr::LOCALHOST.into()];
+    }
     let socket = listen_on_free_port(config.port_range, only_loopback)?;
     let port = local_port(&socket)?;
     Ok(Listening { socket, addresses: chosen, port })

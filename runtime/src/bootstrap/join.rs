@@ -11,6 +11,7 @@ use super::{host, keep_alive};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::unique_id::UniqueId;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -31,13 +32,31 @@ enum Failure {
     Stranger(Stranger),
 }
 
+impl Failure {
+    /// Whether nobody listens there.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Passing(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    fn into_io(self) -> io::Error {
+        match self {
+            Self::Passing(error) => error,
+            Self::Stranger(stranger) => io::Error::new(io::ErrorKind::InvalidData, stranger),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Passing(error)
     }
 }
 
-/// Gives a connection on which the root knows this rank.
+/// How long every address of an id may refuse until the root is taken for gone. It listens before the
+/// id exists, so this allows only for networks that are still being set up.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Gives a connection on which the root knows this rank, or is about to, and the root's address.
 pub(crate) fn join(
     id: &UniqueId,
     rank: u32,
@@ -45,56 +64,82 @@ pub(crate) fn join(
     host_key: [u8; 16],
     config: &Config,
     started: Instant,
-) -> Result<TcpStream> {
+) -> Result<(TcpStream, SocketAddr)> {
     let key = id.handshake_key(config);
     let tried = candidates(id, &host_key);
     let deadline = started + config.init_timeout;
     let introduction = introduction(rank, world, host_key, config.init_timeout);
+    let mut answers: Vec<Option<Failure>> = tried.iter().map(|_| None).collect();
     let mut patience = FIRST_PATIENCE;
     let mut pause = FIRST_PAUSE;
+    let mut refused_since = None;
     loop {
-        let mut answers = Vec::with_capacity(tried.len());
-        let mut last = io::Error::from(io::ErrorKind::TimedOut);
-        let mut strangers = 0;
-        for &address in &tried {
+        for (&address, answer) in tried.iter().zip(&mut answers) {
             let left = deadline.saturating_duration_since(Instant::now());
             let limit = left.min(patience);
             if limit.is_zero() {
-                answers.push(format!("{address}: not tried again"));
-                continue;
+                break;
             }
             match attempt(address, &key, &introduction, limit) {
-                Ok(stream) => return Ok(stream),
-                Err(Failure::Passing(error)) => {
-                    answers.push(format!("{address}: {}", plain(&error)));
-                    last = error;
-                }
-                Err(Failure::Stranger(stranger)) => {
-                    answers.push(format!("{address}: {stranger}"));
-                    last = io::Error::new(io::ErrorKind::InvalidData, stranger);
-                    strangers += u32::from(stranger == Stranger::Secret);
-                }
+                Ok(stream) => return Ok((stream, address)),
+                Err(failure) => *answer = Some(failure),
             }
         }
-        tracing::debug!(target: "ringsmith::bootstrap", "rank {rank}: {}", answers.join("; "));
-        if strangers as usize == tried.len() {
+        tracing::debug!(target: "ringsmith::bootstrap", "rank {rank}: {}", Answers(&tried, &answers));
+        if root_is_foreign(id, &answers) {
             return Err(Error::ForeignRoot { rank, tried, id: id.to_string() });
         }
+        let all_refused = answers.iter().all(|answer| answer.as_ref().is_some_and(Failure::is_refusal));
+        refused_since = refused_since.filter(|_| all_refused).or(all_refused.then(Instant::now));
+        let root_is_gone =
+            !id.is_open() && refused_since.is_some_and(|since| since.elapsed() >= REFUSED_PATIENCE);
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let waited = started.elapsed();
-            return Err(Error::Connect {
-                rank,
-                world,
-                waited,
-                tried,
-                attempts: answers.join("; "),
-                source: last,
-            });
+        if left.is_zero() || root_is_gone {
+            let (waited, attempts) = (started.elapsed(), Answers(&tried, &answers).to_string());
+            let source =
+                answers.into_iter().flatten().last().map_or(io::ErrorKind::TimedOut.into(), Failure::into_io);
+            return Err(Error::Connect { rank, world, waited, tried, attempts, source });
         }
         std::thread::sleep(spread(pause, rank).min(left));
         pause = (2 * pause).min(LONGEST_PAUSE);
         patience = PATIENCE;
+    }
+}
+
+/// Whether it makes no sense to go on: where anybody answers, the secret is another.
+fn root_is_foreign(id: &UniqueId, answers: &[Option<Failure>]) -> bool {
+    let foreign = |answer: &Option<Failure>| matches!(answer, Some(Failure::Stranger(Stranger::Secret)));
+    // The root of an id listens before the id exists, so where it is refused it will not come. At a
+    // fixed address it may still come.
+    let conclusive = |answer: &Option<Failure>| match answer {
+        Some(failure) if failure.is_refusal() => !id.is_open(),
+        answer => foreign(answer),
+    };
+    answers.iter().any(foreign) && answers.iter().all(conclusive)
+}
+
+/// What each address answered last, in words for someone who may not know sockets.
+struct Answers<'a>(&'a [SocketAddr], &'a [Option<Failure>]);
+
+impl fmt::Display for Answers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (address, answer)) in self.0.iter().zip(self.1).enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{address}: ")?;
+            match answer {
+                None => f.write_str("not tried")?,
+                Some(Failure::Stranger(stranger)) => write!(f, "{stranger}")?,
+                Some(Failure::Passing(error)) => match error.kind() {
+                    io::ErrorKind::ConnectionRefused => f.write_str("nobody listens there")?,
+                    io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => f.write_str("no answer")?,
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                        f.write_str("the connection was closed at once")?
+                    }
+                    _ => write!(f, "{error}")?,
+                },
+            }
+        }
+        Ok(())
     }
 }
 
@@ -171,16 +216,4 @@ fn read_before(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant)
         }
     }
     Ok(())
-}
-
-/// What happened, in words for someone who may not know sockets.
-fn plain(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nobody listens there".into(),
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer".into(),
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            "the connection was closed at once".into()
-        }
-        _ => error.to_string(),
-    }
 }

@@ -73,8 +73,8 @@ impl Bootstrap {
     pub fn connect(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Result<Self> {
         let started = Instant::now();
         let host_key = host::key(config);
-        let stream = join::join(id, rank, world, host_key, config, started)?;
-        let session = Arc::new(Session::new(rank, world, stream, Fault::new())?);
+        let (stream, root) = join::join(id, rank, world, host_key, config, started)?;
+        let session = Arc::new(Session::new(rank, world, stream, root, Fault::new())?);
         session.spread_faults();
         let monitor = monitor::start(session.clone())?;
         let welcomed = session.wait_for_welcome(started, config.init_timeout, ROOT_GRACE);

@@ -62,10 +62,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(rank: u32, world: u32, stream: TcpStream, fault: Fault) -> Result<Self> {
+    pub(crate) fn new(
+        rank: u32,
+        world: u32,
+        stream: TcpStream,
+        root: SocketAddr,
+        fault: Fault,
+    ) -> Result<Self> {
         let system = |source| Error::System { operation: "preparing the connection to the root", source };
         stream.set_write_timeout(Some(WRITE_LIMIT)).map_err(system)?;
-        let root = stream.peer_addr().map_err(system)?;
         let (writer, state) = (Mutex::default(), Mutex::default());
         Ok(Self { rank, world, root, fault, stream, writer, state, changed: Condvar::new() })
     }
@@ -205,17 +210,16 @@ impl Session {
     }
 
     fn look_at_gathering(&self, tag: &str, state: &mut State) -> Option<Result<Vec<Vec<u8>>>> {
-        if let Some(outcome) = state.gathering.as_mut().and_then(|g| g.outcome.take()) {
-            let gathering = state.gathering.take().expect("it had an outcome");
+        if let Some(gathering) = state.gathering.take_if(|g| matches!(g.outcome, Some(Ok(())))) {
             let parts: Option<Vec<_>> = gathering.parts.into_iter().collect();
-            return Some(match (outcome, parts) {
-                (Err(refusal), _) => Err(self.refused(tag, refusal)),
-                (Ok(()), Some(parts)) => Ok(parts),
-                (Ok(()), None) => unreachable!("the monitor checks that all parts have come"),
-            });
+            return Some(Ok(parts.expect("the monitor checks that all parts have come")));
         }
+        // Before a failure: a gathering may fail because of the fault.
         if let Err(error) = self.fault.check() {
             return Some(Err(error));
+        }
+        if let Some(Err(refusal)) = state.gathering.as_mut().and_then(|g| g.outcome.take()) {
+            return Some(Err(self.refused(tag, refusal)));
         }
         state.root_left.then(|| Err(Error::RootLeft { rank: self.rank, phase: tag.to_owned() }))
     }

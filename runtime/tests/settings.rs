@@ -1,0 +1,195 @@
+//! Settings from variables and files, and docs/settings.md against the table in the code.
+
+use ringsmith_runtime::config::grammar::InterfaceFilter;
+use ringsmith_runtime::config::{Config, ConfigError, Net, Warning};
+use ringsmith_runtime::log::Level;
+use std::path::PathBuf;
+use std::time::Duration;
+
+fn read(vars: &[(&str, &str)]) -> Result<(Config, Vec<Warning>), ConfigError> {
+    Config::from_vars(vars.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())))
+}
+
+fn config(vars: &[(&str, &str)]) -> Config {
+    read(vars).expect("settings that can be used").0
+}
+
+fn mistakes(vars: &[(&str, &str)]) -> String {
+    read(vars).expect_err("settings that cannot be used").to_string()
+}
+
+/// A file that is removed again.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ringsmith-test-{name}-{}", std::process::id()));
+        std::fs::write(&path, text).expect("a file for the test");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a plain path")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn nothing_set_gives_the_defaults() {
+    let (config, warnings) = read(&[("HOME", "/root"), ("PATH", "/bin")]).expect("no settings");
+    assert_eq!(config, Config::default());
+    assert!(warnings.is_empty());
+    assert_eq!(config.init_timeout, Duration::from_secs(120));
+    assert_eq!((config.timeout, config.stall), (None, Duration::from_secs(30)));
+}
+
+#[test]
+fn both_names_are_read_and_ours_wins() {
+    assert_eq!(config(&[("NCCL_DEBUG", "INFO")]).debug, Level::Info);
+    let (both, warnings) = read(&[("NCCL_NET", "IB"), ("RINGSMITH_NET", "Socket")]).expect("networks");
+    assert_eq!(both.net, Some(Net::Socket));
+    let said = warnings[0].to_string();
+    assert!(said.contains("NCCL_NET is ignored: RINGSMITH_NET"), "{said}");
+    let (same, warnings) = read(&[("NCCL_NET", "IB"), ("RINGSMITH_NET", "IB")]).expect("networks");
+    assert_eq!((same.net, warnings.len()), (Some(Net::Ib), 0));
+    // An empty variable is one that is not set.
+    assert_eq!(config(&[("RINGSMITH_NET", ""), ("NCCL_NET", "IB")]).net, Some(Net::Ib));
+    assert!(!config(&[("NCCL_SHM_DISABLE", "1")]).shm);
+}
+
+#[test]
+fn unknown_names_are_warned_about() {
+    let said = |name: &str| {
+        let (_, warnings) = read(&[(name, "1")]).expect("a name that nobody knows is no error");
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert!(said("RINGSMITH_INIT_TIMEOUT").contains("did you mean RINGSMITH_INIT_TIMEOUT_S?"));
+    assert!(said("NCCL_TOPODUMP_FILE").contains("did you mean NCCL_TOPO_DUMP_FILE?"));
+    assert!(said("NCCL_PROXY_DEBUG").contains("is ignored"));
+    assert!(said("NCCL_IB_HCA").contains("no effect on the CPU device"));
+    for silent in ["NCCL_TESTS_DEVICE", "NCCL_VERSION", "RINGSMITH_RANK", "TORCH_NCCL_BLOCKING_WAIT", "NCCLX"]
+    {
+        assert_eq!(said(silent), "");
+    }
+    let long = "RINGSMITH_".to_owned() + &"X".repeat(100_000);
+    assert!(!said(&long).contains("did you mean"));
+}
+
+#[test]
+fn every_unusable_value_is_named_at_once() {
+    let text = mistakes(&[
+        ("RINGSMITH_INIT_TIMEOUT_S", "soon"),
+        ("NCCL_ALGO", "ringg"),
+        ("RINGSMITH_PORT_RANGE", "9-1"),
+        ("RINGSMITH_SLOTS", "1"),
+        ("NCCL_SOCKET_IFNAME", "eth0;eth1"),
+    ]);
+    for part in [
+        "RINGSMITH_INIT_TIMEOUT_S=soon (environment): a number of seconds",
+        "NCCL_ALGO=ringg (environment): \"ringg\" is unknown; did you mean \"ring\"?",
+        "RINGSMITH_PORT_RANGE=9-1",
+        "RINGSMITH_SLOTS=1 (environment): a whole number from 2 to 64",
+        "NCCL_SOCKET_IFNAME=eth0;eth1",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let config = config(&[("RINGSMITH_JOB_SECRET", "hunter2")]);
+    assert!(!format!("{config:?}").contains("hunter2"));
+    let text = mistakes(&[("RINGSMITH_ID", "abcd1234"), ("RINGSMITH_JOB_SECRET", "hunter2")]);
+    assert!(
+        text.contains("RINGSMITH_ID=") && !text.contains("abcd1234") && !text.contains("hunter2"),
+        "{text}"
+    );
+}
+
+#[test]
+fn sizes_of_slots_are_related() {
+    let by_buffer = config(&[("NCCL_BUFFSIZE", "4194304")]);
+    assert_eq!((by_buffer.slots, by_buffer.slot_bytes), (8, 512 << 10));
+    let with_slots = config(&[("NCCL_BUFFSIZE", "1M"), ("RINGSMITH_SLOTS", "4")]);
+    assert_eq!((with_slots.slots, with_slots.slot_bytes), (4, 256 << 10));
+    let own = config(&[("RINGSMITH_SLOT_BYTES", "16K"), ("NCCL_BUFFSIZE", "4194304")]);
+    assert_eq!(own.slot_bytes, 16 << 10);
+    // A value that hung NCCL.
+    let text = mistakes(&[("NCCL_BUFFSIZE", "131074")]);
+    assert!(text.contains("NCCL_BUFFSIZE=131074") && text.contains("multiple of 1024"), "{text}");
+    for wrong in ["1000", "0", "65M", "64KB"] {
+        assert!(mistakes(&[("RINGSMITH_SLOT_BYTES", wrong)]).contains("RINGSMITH_SLOT_BYTES"));
+    }
+    let channels = mistakes(&[("NCCL_MIN_NCHANNELS", "8"), ("RINGSMITH_MAX_CHANNELS", "4")]);
+    assert!(
+        channels.contains("NCCL_MIN_NCHANNELS=8") && channels.contains("above the most channels, 4"),
+        "{channels}"
+    );
+}
+
+#[test]
+fn files_are_read_and_variables_win() {
+    let file =
+        File::new("conf", "# a comment\n\nNCCL_ALGO = tree\nRINGSMITH_SLOTS=16\nNCCL_SOCKET_IFNAME=eth\n");
+    let vars = [("NCCL_CONF_FILE", file.path()), ("NCCL_ALGO", "ring"), ("RINGSMITH_PORT_RANGE", "5000")];
+    let (config, warnings) = read(&vars).expect("a sound file");
+    let algorithms = config.algorithms.expect("set twice");
+    assert!(algorithms.permits("all_reduce", "ring") && !algorithms.permits("all_reduce", "tree"));
+    assert_eq!(config.slots, 16);
+    assert!(matches!(config.interfaces, InterfaceFilter::Only(_)));
+    assert!(warnings.is_empty(), "{warnings:?}");
+    // NCCL's name in the environment wins over ours in a file.
+    let ours = File::new("ours", "RINGSMITH_NET=socket\n");
+    let (config, warnings) =
+        read(&[("RINGSMITH_CONF_FILE", ours.path()), ("NCCL_NET", "IB")]).expect("a sound file");
+    assert_eq!((config.net, warnings.len()), (Some(Net::Ib), 1));
+}
+
+#[test]
+fn mistakes_in_files_have_a_line() {
+    let file = File::new("bad", "NCCL_ALGO=ring\nNCCL_PROTO=fast\nNCCL_ALGOO=ring\n");
+    let text = mistakes(&[("RINGSMITH_CONF_FILE", file.path())]);
+    assert!(text.contains("NCCL_PROTO=fast") && text.contains(&format!("{}:2", file.path())), "{text}");
+    let no_pair = File::new("pair", "NCCL_ALGO\n");
+    let text = mistakes(&[("RINGSMITH_CONF_FILE", no_pair.path())]);
+    assert!(text.contains(":1") && text.contains("NAME=value"), "{text}");
+    let unknown = File::new("unknown", "\nNCCL_ALGOO=ring\n");
+    let (_, warnings) = read(&[("NCCL_CONF_FILE", unknown.path())]).expect("only a warning");
+    assert!(warnings[0].to_string().contains(":2"), "{}", warnings[0]);
+    for unreadable in ["/nonexistent/ringsmith", "/", "/dev/zero"] {
+        let text = mistakes(&[("RINGSMITH_CONF_FILE", unreadable)]);
+        assert!(text.contains("RINGSMITH_CONF_FILE"), "{text}");
+    }
+}
+
+#[test]
+fn what_must_agree_has_a_value_by_default() {
+    let names: Vec<_> = Config::default().agreement().into_iter().map(|(name, _)| name).collect();
+    for name in ["ALGO", "PROTO", "SLOTS", "SLOT_BYTES", "MIN_CHANNELS", "MAX_CHANNELS", "NET"] {
+        assert!(names.contains(&name), "{name}");
+    }
+    let spellings = [config(&[("NCCL_ALGO", "Ring,Tree")]), config(&[("RINGSMITH_ALGO", "ring, tree")])];
+    assert_eq!(spellings[0].agreement(), spellings[1].agreement());
+    assert_ne!(spellings[0].agreement(), Config::default().agreement());
+}
+
+#[test]
+fn the_documentation_lists_every_setting() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/settings.md");
+    let text = std::fs::read_to_string(path).expect("docs/settings.md");
+    let (begin, end) = ("<!-- settings begin -->\n", "<!-- settings end -->\n");
+    let (head, rest) = text.split_once(begin).expect("the mark of the table's begin");
+    let (listed, tail) = rest.split_once(end).expect("the mark of the table's end");
+    if std::env::var_os("BLESS").is_some() {
+        let table = Config::markdown_table();
+        std::fs::write(path, format!("{head}{begin}{table}{end}{tail}"))
+            .expect("docs/settings.md can be written");
+    } else {
+        assert_eq!(listed, Config::markdown_table(), "run this test with BLESS=1");
+    }
+}
