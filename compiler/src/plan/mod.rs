@@ -6,12 +6,15 @@
 //! trusted for being built in: the verifier sees every schedule that comes out of here.
 //!
 //! Everything is a function of its arguments: no environment, clock, randomness or hash order.
-//! `docs/algorithms.md` describes each algorithm; a test compares that page with [`ALGORITHMS`].
+//! `docs/algorithms.md` describes each algorithm; a test compares that page with
+//! [`candidates`].
 
 mod bruck_all_gather;
 mod bruck_all_to_all;
 mod chain_broadcast;
 mod chain_reduce;
+mod choice;
+mod cost;
 mod direct_all_gather;
 mod direct_all_to_all;
 mod direct_broadcast;
@@ -21,7 +24,9 @@ mod direct_reduce_scatter;
 mod direct_scatter;
 mod dissemination_barrier;
 mod double_tree_all_reduce;
+mod explain;
 mod halving_reduce_scatter;
+mod machine;
 mod one_shot_all_reduce;
 mod pairwise_all_to_all;
 mod rabenseifner_all_reduce;
@@ -38,6 +43,12 @@ mod tree_reduce;
 mod tree_scatter;
 mod two_shot_all_reduce;
 
+pub use choice::{
+    Candidate, Choice, Filter, NothingLeft, Options, Request, Stretch, Verdict, choose, choose_range,
+};
+pub use cost::Predicted;
+pub use explain::explain;
+pub use machine::{LinkClass, MAX_RANKS, Machine, MachineError};
 pub use traffic::{Flow, Landing, Message, Round, Traffic};
 
 use ringsmith_ir::expand::Arguments;

@@ -20,9 +20,5 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn traffic(ranks: u32, _root: u32) -> Traffic {
-    Traffic {
-        chunks: 1,
-        rounds: vec![Round::once(mesh(ranks, Landing::Reduce))],
-        flow: Flow::Stepwise,
-    }
+    Traffic { chunks: 1, rounds: vec![Round::once(mesh(ranks, Landing::Reduce))], flow: Flow::Stepwise }
 }

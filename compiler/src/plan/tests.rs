@@ -1,6 +1,7 @@
 //! Every built-in program against the verifier, and against what its file says of its traffic.
 
 use super::{Algorithm, Landing, candidates, instantiate};
+use crate::lower;
 use ringsmith_ir::diagnostic::{Diagnostic, line_column};
 use ringsmith_ir::expand::expand;
 use ringsmith_ir::schedule::{OpKind, Schedule};
@@ -191,6 +192,22 @@ fn every_program_is_proved_for_few_ranks_and_every_root() {
         for ranks in (1..=9).filter(|&n| algorithm.applies.holds(n)) {
             for root in roots(algorithm, ranks) {
                 check(algorithm, ranks, root, 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_program_lowers_with_every_protocol_of_its_own() {
+    for algorithm in all() {
+        for ranks in [1, 2, 3, 4, 7, 8].into_iter().filter(|&n| algorithm.applies.holds(n)) {
+            let root = roots(algorithm, ranks).end / 2;
+            let schedule = verify::schedule(expanded(algorithm, ranks, root, 1)).expect("proved above");
+            for protocol in algorithm.protocols().iter().copied() {
+                let options = lower::Options { protocol, ..lower::Options::default() };
+                if let Err(found) = lower::lower(&schedule, options) {
+                    panic!("{} on {ranks} ranks, {protocol}: {found:?}", label(algorithm));
+                }
             }
         }
     }

@@ -69,6 +69,21 @@ pub struct Traffic {
     pub flow: Flow,
 }
 
+impl Traffic {
+    /// How many messages there are, and the most from one rank to another.
+    pub fn count(&self) -> (u64, u64) {
+        let mut pairs: Vec<(u32, u32, u64)> = Vec::new();
+        for round in &self.rounds {
+            let times = u64::from(round.repeat);
+            pairs.extend(round.messages.iter().map(|m| (m.from, m.to, u64::from(m.chunks) * times)));
+        }
+        pairs.sort_unstable();
+        let per_pair = pairs.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1));
+        let most = per_pair.map(|pair| pair.iter().map(|m| m.2).sum()).max().unwrap_or(0);
+        (pairs.iter().map(|m| m.2).sum(), most)
+    }
+}
+
 /// One chunk from `from` to `to`.
 pub(super) fn message(from: u32, to: u32, landing: Landing) -> Message {
     Message { from, to, chunks: 1, landing }

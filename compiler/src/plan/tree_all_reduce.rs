@@ -22,7 +22,9 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 fn traffic(ranks: u32, _root: u32) -> Traffic {
     let levels = ceil_log2(ranks);
     let up = (0..levels).map(|level| {
-        Round::once(binomial_level(ranks, level).map(|(parent, child)| message(child, parent, Landing::Reduce)))
+        Round::once(
+            binomial_level(ranks, level).map(|(parent, child)| message(child, parent, Landing::Reduce)),
+        )
     });
     let down = (0..levels).rev().map(|level| {
         Round::once(binomial_level(ranks, level).map(|(parent, child)| message(parent, child, Landing::Copy)))

@@ -1,0 +1,285 @@
+//! What an algorithm costs on a machine: a few numbers per round, found once, and a time for any size.
+//!
+//! # The model
+//! A message costs each end some work (`message_ns`, and its bytes at the speed of a copy, or of a
+//! reduction) and arrives one latency after the sender's signal. For one tile, a round takes
+//!
+//! `latency + max(work of the busiest rank, work of the busiest host / cores, its bytes / memory
+//! speed, its bytes over the network / network speed)`
+//!
+//! and where a host has more ranks than cores, each round also waits for the ranks before it in the
+//! queue: `switch_ns` for every core's share of those at work, and at least once.
+//! Stepwise algorithms take all their rounds for every tile; pipelined ones take them once, and then
+//! one more tile each time the busiest rank or host is through with one.
+//! Channels cut a chunk further. The lanes of a rank share its threads, so they add no work force,
+//! but while one waits for what is on its way the others move: latency is hidden as far as there is work
+//! and a later round to hide it.
+//!
+//! Plain f64 in a fixed order: every rank that computes a time computes the same one.
+
+use super::Machine;
+use super::traffic::{Flow, Landing, Message, Traffic};
+use ringsmith_ir::schedule::Protocol;
+
+/// A predicted time and what it is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Predicted {
+    /// The time of a call, microseconds.
+    pub us: f64,
+    /// Bytes of the largest chunk.
+    pub chunk_bytes: u64,
+    /// Bytes of a tile.
+    pub tile_bytes: u64,
+    /// Tiles of the largest chunk.
+    pub tiles: u64,
+}
+
+/// Work that is proportional to messages and bytes, in messages of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Load {
+    /// Ends of messages through shared memory.
+    local: f64,
+    /// Ends of messages through sockets.
+    remote: f64,
+    /// Ends whose bytes are copied.
+    local_copies: f64,
+    /// Ends whose bytes cross a socket, either way.
+    remote_copies: f64,
+    /// Ends whose bytes are reduced.
+    reductions: f64,
+    /// Messages that leave the host.
+    outgoing: f64,
+    /// Messages that enter the host.
+    incoming: f64,
+}
+
+impl Load {
+    fn send(&mut self, message: &Message, local: bool) {
+        let chunks = f64::from(message.chunks);
+        let payload = if message.landing == Landing::Signal { 0.0 } else { chunks };
+        if local {
+            self.local += chunks;
+            self.local_copies += payload;
+        } else {
+            self.remote += chunks;
+            self.remote_copies += payload;
+            self.outgoing += payload;
+        }
+    }
+
+    fn receive(&mut self, message: &Message, local: bool) {
+        let chunks = f64::from(message.chunks);
+        let payload = if message.landing == Landing::Signal { 0.0 } else { chunks };
+        if local {
+            self.local += chunks;
+        } else {
+            self.remote += chunks;
+            self.remote_copies += payload;
+            self.incoming += payload;
+        }
+        match message.landing {
+            Landing::Reduce => self.reductions += payload,
+            Landing::Copy => self.local_copies += payload,
+            Landing::Signal => {}
+        }
+    }
+
+    /// Time of one thread for messages of `bytes` bytes.
+    fn work_ns(&self, machine: &Machine, zone: bool, bytes: f64) -> f64 {
+        let near = if zone { machine.zone } else { machine.shm };
+        self.local * near.message_ns
+            + self.remote * machine.socket.message_ns
+            + self.local_copies * bytes / near.bytes_per_s * 1e9
+            + self.remote_copies * bytes / machine.socket.bytes_per_s * 1e9
+            + self.reductions * bytes / machine.reduce_bytes_per_s * 1e9
+    }
+
+    /// Time that a host's memory and network need, however many cores it has.
+    fn shared_ns(&self, machine: &Machine, bytes: f64) -> f64 {
+        let memory = (self.local_copies + self.remote_copies + self.reductions) * bytes;
+        let network = self.outgoing.max(self.incoming) * bytes;
+        (memory / machine.memory_bytes_per_s * 1e9).max(network / machine.network_bytes_per_s * 1e9)
+    }
+}
+
+/// The loads that can limit a round. Which is the largest depends on the size, so the few that no other
+/// one exceeds in every kind are kept.
+#[derive(Clone, Debug, Default)]
+struct Busiest(Vec<Load>);
+
+impl Busiest {
+    fn of(loads: impl Iterator<Item = Load>) -> Self {
+        let fields = |l: &Load| {
+            [l.local, l.remote, l.local_copies, l.remote_copies, l.reductions, l.outgoing, l.incoming]
+        };
+        let exceeds = |a: &Load, b: &Load| fields(a).iter().zip(fields(b)).all(|(a, b)| *a >= b);
+        let mut kept: Vec<Load> = Vec::new();
+        for load in loads {
+            if !kept.iter().any(|k| exceeds(k, &load)) {
+                kept.retain(|k| !exceeds(&load, k));
+                kept.push(load);
+            }
+        }
+        Self(kept)
+    }
+
+    fn largest(&self, time: impl Fn(&Load) -> f64) -> f64 {
+        self.0.iter().map(time).fold(0.0, f64::max)
+    }
+}
+
+/// One round, or a whole tile, on a machine.
+#[derive(Clone, Debug)]
+struct Phase {
+    repeat: f64,
+    ranks: Busiest,
+    hosts: Busiest,
+    /// The most ranks of a host that take part.
+    active: u32,
+    /// Whether some host has more ranks than cores.
+    crowded: bool,
+    crosses: bool,
+}
+
+impl Phase {
+    fn new(machine: &Machine, repeat: u32, rank_loads: &[Load], crosses: bool) -> Self {
+        let host_count = machine.hosts.iter().max().map_or(0, |h| *h as usize + 1);
+        let mut host_loads = vec![Load::default(); host_count];
+        let mut active = vec![0; host_count];
+        let mut present = vec![0; host_count];
+        for (load, &host) in rank_loads.iter().zip(&machine.hosts) {
+            let sum = &mut host_loads[host as usize];
+            sum.local += load.local;
+            sum.remote += load.remote;
+            sum.local_copies += load.local_copies;
+            sum.remote_copies += load.remote_copies;
+            sum.reductions += load.reductions;
+            sum.outgoing += load.outgoing;
+            sum.incoming += load.incoming;
+            active[host as usize] += u32::from(*load != Load::default());
+            present[host as usize] += 1;
+        }
+        Self {
+            repeat: f64::from(repeat),
+            ranks: Busiest::of(rank_loads.iter().copied()),
+            hosts: Busiest::of(host_loads.into_iter()),
+            active: active.into_iter().max().unwrap_or(0),
+            crowded: present.into_iter().any(|ranks: u32| ranks > machine.cores_per_host),
+            crosses,
+        }
+    }
+
+    fn work_ns(&self, machine: &Machine, zone: bool, bytes: f64, channels: f64) -> f64 {
+        let threads = f64::from(machine.threads_per_rank).min(channels);
+        let cores = f64::from(machine.cores_per_host).min(f64::from(self.active.max(1)) * threads);
+        let rank = self.ranks.largest(|l| l.work_ns(machine, zone, bytes)) * channels / threads;
+        let host = self.hosts.largest(|l| l.work_ns(machine, zone, bytes)) * channels / cores;
+        let shared = self.hosts.largest(|l| l.shared_ns(machine, bytes)) * channels;
+        rank.max(host).max(shared)
+    }
+
+    fn latency_ns(&self, machine: &Machine, zone: bool) -> f64 {
+        let near = if zone { machine.zone } else { machine.shm };
+        if self.crosses { machine.socket.latency_ns } else { near.latency_ns }
+    }
+
+    fn queue_ns(&self, machine: &Machine) -> f64 {
+        let cores = f64::from(machine.cores_per_host);
+        if self.crowded { (f64::from(self.active) / cores).max(1.0) * machine.switch_ns } else { 0.0 }
+    }
+}
+
+/// What an algorithm does on a machine, for any size.
+#[derive(Clone, Debug)]
+pub(super) struct Footprint {
+    chunks: u32,
+    flow: Flow,
+    rounds: Vec<Phase>,
+    whole: Phase,
+}
+
+impl Footprint {
+    pub(super) fn new(traffic: &Traffic, machine: &Machine) -> Self {
+        let ranks = machine.hosts.len();
+        let mut whole = vec![Load::default(); ranks];
+        let mut rounds = Vec::with_capacity(traffic.rounds.len());
+        let mut crosses_ever = false;
+        for round in &traffic.rounds {
+            let mut loads = vec![Load::default(); ranks];
+            let mut crosses = false;
+            for message in &round.messages {
+                let local = machine.is_local(message.from, message.to);
+                crosses |= !local;
+                loads[message.from as usize].send(message, local);
+                loads[message.to as usize].receive(message, local);
+                let repeated = Message { chunks: message.chunks * round.repeat, ..*message };
+                whole[message.from as usize].send(&repeated, local);
+                whole[message.to as usize].receive(&repeated, local);
+            }
+            crosses_ever |= crosses;
+            if round.repeat > 0 && !round.messages.is_empty() {
+                rounds.push(Phase::new(machine, round.repeat, &loads, crosses));
+            }
+        }
+        let whole = Phase::new(machine, 1, &whole, crosses_ever);
+        Self { chunks: traffic.chunks, flow: traffic.flow, rounds, whole }
+    }
+
+    /// How many chunks there are with one channel.
+    pub(super) fn chunks(&self) -> u32 {
+        self.chunks
+    }
+
+    /// The chunk, its tile, and the number of tiles, for `bytes` bytes on the larger side.
+    pub(super) fn sizes(
+        &self,
+        machine: &Machine,
+        protocol: Protocol,
+        channels: u32,
+        bytes: u64,
+    ) -> (u64, u64, u64) {
+        let chunk = match u64::from(self.chunks) * u64::from(channels) {
+            0 => 0,
+            chunks => bytes.div_ceil(chunks),
+        };
+        let tile = if protocol == Protocol::Simple { chunk.min(machine.slot_bytes) } else { chunk };
+        let tiles = if tile == 0 { 1 } else { chunk.div_ceil(tile) };
+        (chunk, tile, tiles)
+    }
+
+    /// The time of a call.
+    pub(super) fn predict(
+        &self,
+        machine: &Machine,
+        protocol: Protocol,
+        channels: u32,
+        bytes: u64,
+    ) -> Predicted {
+        let zone = protocol != Protocol::Simple;
+        let (chunk_bytes, tile_bytes, tiles) = self.sizes(machine, protocol, channels, bytes);
+        // Tiles of a chunk differ; their mean makes the bytes come out right.
+        let mean_tile = chunk_bytes as f64 / tiles as f64;
+        let lanes = f64::from(channels);
+        let (mut rounds, mut latency, mut queue, mut work) = (0.0, 0.0, 0.0, 0.0);
+        for round in &self.rounds {
+            rounds += round.repeat;
+            latency += round.repeat * round.latency_ns(machine, zone);
+            queue += round.repeat * round.queue_ns(machine);
+            work += round.repeat * round.work_ns(machine, zone, mean_tile, lanes);
+        }
+        let tiles_f = tiles as f64;
+        let ns = match self.flow {
+            Flow::Stepwise => {
+                // What the other lanes do while one waits; after the last round there is nothing left to do.
+                let all_rounds = (rounds * tiles_f).max(1.0);
+                let hidden = work * (lanes - 1.0) / lanes * (all_rounds - 1.0) / all_rounds;
+                ((latency - hidden).max(latency / all_rounds) + queue + work) * tiles_f
+            }
+            Flow::Pipelined => {
+                let busiest = self.whole.work_ns(machine, zone, mean_tile, lanes);
+                latency + queue + work + (tiles_f - 1.0) * (busiest + self.whole.queue_ns(machine))
+            }
+        };
+        Predicted { us: (machine.launch_ns + ns) / 1e3, chunk_bytes, tile_bytes, tiles }
+    }
+}
