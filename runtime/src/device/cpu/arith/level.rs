@@ -7,6 +7,7 @@
 use super::body;
 use super::divisor::Divisor;
 use super::element::{Combine, Element, Narrow, Number, Ordered, Pick, Plain, Prod, Sum};
+use super::half;
 use super::narrow::{Brain, E4M3, E5M2, Half};
 use ringsmith_ir::types::{DataType, ReduceOp};
 
@@ -28,7 +29,7 @@ pub(super) struct Constants {
 pub enum Level {
     /// What every processor of the target has.
     Baseline,
-    /// 256-bit vectors.
+    /// 256-bit vectors and conversions of 16-bit floats.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// 512-bit vectors with the byte, word, long and quad extensions.
@@ -51,7 +52,9 @@ impl Level {
         match self {
             Self::Baseline => true,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => std::arch::is_x86_feature_detected!("avx2"),
+            Self::Avx2 => {
+                std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("f16c")
+            }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
                 Self::Avx2.is_available()
@@ -240,9 +243,9 @@ macro_rules! level {
 
 level!(baseline);
 #[cfg(target_arch = "x86_64")]
-level!(avx2, "avx2");
+level!(avx2, "avx2,f16c");
 #[cfg(target_arch = "x86_64")]
-level!(avx512, "avx2,avx512f,avx512bw,avx512vl,avx512dq");
+level!(avx512, "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq");
 
 /// Sums and products of `E`, minima of `L`, maxima of `H`.
 fn of_type<E, L, H>(level: Level, op: ReduceOp) -> Loops
@@ -308,7 +311,9 @@ pub(super) fn loops(level: Level, dtype: DataType, op: ReduceOp) -> Loops {
         DataType::Int64 => integer::<i64>(level, op),
         DataType::Uint64 => integer::<u64>(level, op),
         DataType::Float16 => {
-            of_type::<Narrow<Half, 2>, Low<i16, INFINITY_HALF>, High<i16, INFINITY_HALF>>(level, op)
+            type Least = Low<i16, INFINITY_HALF>;
+            type Most = High<i16, INFINITY_HALF>;
+            half::faster(level, op, of_type::<Narrow<Half, 2>, Least, Most>(level, op))
         }
         DataType::Float32 => of_type::<Plain<f32>, Low<i32, INFINITY_32>, High<i32, INFINITY_32>>(level, op),
         DataType::Float64 => of_type::<Plain<f64>, Low<i64, INFINITY_64>, High<i64, INFINITY_64>>(level, op),

@@ -11,6 +11,7 @@
 mod body;
 mod divisor;
 mod element;
+mod half;
 mod level;
 mod mode;
 mod narrow;
@@ -105,6 +106,20 @@ impl Kernel {
                 _ => self.fold(first, others, src, post, elements),
             }
         }
+    }
+
+    /// [`Kernel::run`] with one destination, on slices, for those who have them. All sources are raw
+    /// inputs, and the result is complete.
+    ///
+    /// Panics: if lengths differ, or are not those of whole elements.
+    pub fn combine(&self, dst: &mut [u8], src: &[&[u8]]) {
+        let elements = dst.len() / self.size_bytes;
+        assert_eq!(elements * self.size_bytes, dst.len(), "a slice holds whole elements");
+        assert!(src.iter().all(|src| src.len() == dst.len()), "sources are as long as the destination");
+        let operands: Vec<Operand> = src.iter().map(|src| Operand { ptr: src.as_ptr(), pre: true }).collect();
+        // SAFETY: slices are valid for their length, which is `elements` elements; an exclusive one
+        // overlaps no other.
+        unsafe { self.run(&[dst.as_mut_ptr()], &operands, true, elements) }
     }
 
     fn pre(&self, operand: &Operand) -> bool {

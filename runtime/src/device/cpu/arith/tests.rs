@@ -280,6 +280,22 @@ fn nothing_is_touched_without_elements_sources_or_destinations() {
 }
 
 #[test]
+fn slices_combine_as_pointers_do() {
+    let kernel = Kernel::new(DataType::Int32, ReduceOp::Avg, 3, Scalar::one(DataType::Int32));
+    let bytes = |value: i32| [value.to_ne_bytes(), (-value).to_ne_bytes()].concat();
+    let mut out = [0; 8];
+    kernel.combine(&mut out, &[&bytes(7), &bytes(8), &bytes(10)]);
+    assert_eq!(out[..], bytes(8));
+}
+
+#[test]
+#[should_panic(expected = "sources are as long as the destination")]
+fn slices_of_other_lengths_are_a_bug() {
+    let kernel = Kernel::new(DataType::Int8, ReduceOp::Sum, 2, Scalar::one(DataType::Int8));
+    kernel.combine(&mut [0; 8], &[&[1; 8], &[1; 7]]);
+}
+
+#[test]
 fn scalars_round_to_the_type_or_are_refused() {
     let bits = |dtype, value| Scalar::from_f64(dtype, value);
     assert_eq!(bits(DataType::Int8, -128.0), Ok(Scalar::from_element_bits(DataType::Int8, -128i64 as u64)));
