@@ -1,7 +1,6 @@
 //! Initialisation, in four phases: arguments, topology, connections, plans. Each is timed, has the
 //! deadline of the settings, and names the ranks it waits for.
 
-use super::planning::Machine;
 use super::planning::Plans;
 use super::{Communicator, State};
 use crate::bootstrap::{Bootstrap, Member};
@@ -9,9 +8,11 @@ use crate::config::{Config, Net};
 use crate::device::cpu::execute::Links;
 use crate::device::cpu::wait::Policy;
 use crate::error::Error;
+use crate::memory::fork;
 use crate::memory::scratch::Scratch;
 use crate::transport::{Connections, Geometry, Options, SharedMemory, TransportKind};
 use crate::unique_id::UniqueId;
+use ringsmith_compiler::plan::Machine;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -63,6 +64,7 @@ pub(super) fn init(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Res
     let mut clock = Clock(Instant::now());
     let mut timings = Timings::default();
     check_arguments(rank, world)?;
+    fork::remember();
     let geometry = geometry(world, config);
     timings.arguments = clock.lap();
 

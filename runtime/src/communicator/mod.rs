@@ -29,9 +29,10 @@ use crate::memory::fork;
 use crate::memory::scratch::Scratch;
 use crate::transport::{Connections, MemoryUse};
 use crate::unique_id::UniqueId;
-use planning::Machine;
-use planning::{Plans, UserPrograms};
+use planning::{Plans, UserProgram};
+use ringsmith_compiler::plan::Machine;
 use ringsmith_ir::program::Program;
+use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -218,7 +219,7 @@ impl Communicator {
         let mut state = self.enter("plan_name")?;
         request.check(self.world)?;
         let ready = self.ready(&mut state, request)?;
-        Ok(planning::name(&ready.plan))
+        Ok(planning::name(ready.plan.plan()))
     }
 
     /// From now on runs `program` for its collective instead of a planned one. Collective: every rank
@@ -228,10 +229,11 @@ impl Communicator {
     /// the communicator has; `Mismatch` when ranks gave different programs.
     pub fn use_program(&self, program: &Program, set: BTreeMap<String, i64>) -> Result<(), Error> {
         let mut state = self.enter("use_program")?;
-        let user = UserPrograms::new(program, set);
+        let user = UserProgram::new(program, set);
         self.bootstrap.agree("schedule", &[("schedule", user.text())])?;
         // Proved now rather than at its first call: a refusal belongs to this call.
-        state.plans.use_program(user, &self.machine, self.rank)?;
+        let geometry = state.links.geometry;
+        state.plans.use_program(user, &self.machine, &geometry, self.rank)?;
         state.ready.clear();
         state.last = None;
         Ok(())
@@ -293,7 +295,8 @@ impl Communicator {
         let ready = match state.ready.get(&key) {
             Some(ready) => ready.clone(),
             None => {
-                let ready = Arc::new(self.prepare(&mut state.plans, request)?);
+                let State { plans, links, .. } = &mut *state;
+                let ready = Arc::new(self.prepare(plans, links, request)?);
                 if state.ready.len() >= MAX_READY {
                     state.ready.clear();
                 }
@@ -305,9 +308,21 @@ impl Communicator {
         Ok(ready)
     }
 
-    fn prepare(&self, plans: &mut Plans, request: &Request) -> Result<Ready, Error> {
-        let plan = plans.plan(&self.machine, &self.config, self.rank, request)?;
-        let sizes = Sizes::new(plan.plan(), request.dtype, request.count, self.machine_slot_bytes());
+    fn prepare(&self, plans: &mut Plans, links: &Links, request: &Request) -> Result<Ready, Error> {
+        let geometry = &links.geometry;
+        let plan = plans.plan(&self.machine, &self.config, geometry, self.rank, request)?;
+        let sizes = Sizes::new(plan.plan(), request.dtype, request.count, geometry.slot_bytes);
+        let zone = plan.plan().protocol != Protocol::Simple;
+        if zone && sizes.tile_bytes() > links.zone_bytes() {
+            return Err(Error::Unsupported {
+                operation: request.collective.to_string(),
+                detail: format!(
+                    "messages of {} bytes do not fit into the {} bytes of an epoch zone's cell; use protocol simple",
+                    sizes.tile_bytes(),
+                    links.zone_bytes()
+                ),
+            });
+        }
         let op = if request.collective.reduces() { request.op } else { ReduceOp::Sum };
         let scalar = match op {
             ReduceOp::PremulSum => {
@@ -320,10 +335,6 @@ impl Communicator {
         };
         let kernel = Kernel::new(request.dtype, op, self.world, scalar);
         Ok(Ready { plan, sizes, kernel })
-    }
-
-    fn machine_slot_bytes(&self) -> u64 {
-        self.machine.slot_bytes
     }
 
     fn launch(&self, state: &mut State, ready: &Ready, pointers: request::Pointers) -> Result<(), Error> {

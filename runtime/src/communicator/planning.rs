@@ -1,44 +1,56 @@
 //! Which plan a request runs: chosen by the planner, or the user's own program; lowered, proved and
 //! resolved once, then kept.
+//!
+//! Every rank plans for itself from the same machine and settings, which initialisation has compared, so
+//! every rank makes the same plan.
 
 use super::Request;
 use crate::config::Config;
+use crate::config::grammar::NameFilter;
 use crate::device::cpu::local::LocalPlan;
 use crate::error::Error;
 use crate::transport::Geometry;
+use crate::transport::geometry::INLINE_BYTES;
 use ringsmith_compiler::lower;
-use ringsmith_compiler::plan;
+use ringsmith_compiler::plan::{self, Filter, Machine, NothingLeft, Options};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{Arguments, expand};
+use ringsmith_ir::kernel_plan::KernelPlan;
+use ringsmith_ir::partition::Chunks;
 use ringsmith_ir::program::Program;
-use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::schedule::{Protocol, Schedule};
+use ringsmith_ir::text;
 use ringsmith_ir::types::Collective;
-use ringsmith_ir::{text, verify};
+use ringsmith_ir::verify::{self, Verified};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-#[derive(Clone, Debug)]
-pub struct Machine {
-    pub slot_bytes: u64,
-    pub geometry: Geometry,
-    pub all_shared: bool,
-}
-
-pub(super) fn machine(_hosts: Vec<u32>, geometry: &Geometry, _cores: u32, all_shared: bool) -> Machine {
-    Machine { slot_bytes: geometry.slot_bytes, geometry: *geometry, all_shared }
+/// The machine as the planner sees it: hosts in order of their first rank, links of this geometry.
+pub(super) fn machine(hosts: Vec<u32>, geometry: &Geometry, cores: u32, shared_memory: bool) -> Machine {
+    Machine {
+        shared_memory,
+        slots: geometry.slots,
+        slot_bytes: geometry.slot_bytes,
+        zone_cells: geometry.zone_cells,
+        zone_cell_bytes: geometry.zone_cell_bytes.max(INLINE_BYTES),
+        channels: geometry.channels,
+        ..Machine::cpu(hosts, cores)
+    }
 }
 
 /// A user's program, to be run instead of planned ones.
 #[derive(Clone, Debug)]
-pub(super) struct UserPrograms {
+pub(super) struct UserProgram {
     program: Program,
     set: BTreeMap<String, i64>,
     text: String,
 }
 
-impl UserPrograms {
+impl UserProgram {
+    /// Takes a program and the values of its named integers.
     pub(super) fn new(program: &Program, set: BTreeMap<String, i64>) -> Self {
-        let text = format!("{}{set:?}", text::print_program(program));
+        let values: Vec<String> = set.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        let text = format!("{} with {}", text::print_program(program).trim_end(), values.join(", "));
         Self { program: program.clone(), set, text }
     }
 
@@ -46,13 +58,20 @@ impl UserPrograms {
     pub(super) fn text(&self) -> &str {
         &self.text
     }
+
+    fn schedule(&self, ranks: u32, root: u32, rooted: bool) -> Result<Verified<Schedule>, Error> {
+        let arguments = Arguments { ranks, root: rooted.then_some(root), set: self.set.clone() };
+        let refused = |diagnostics| rejected(&self.program.name.text, diagnostics);
+        expand(&self.program, &arguments).and_then(verify::schedule).map_err(refused)
+    }
 }
 
 /// What makes two requests run the same plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Choice {
+struct Key {
     collective: Collective,
-    algorithm: &'static str,
+    /// The planner's algorithm; none for a user's program.
+    algorithm: Option<&'static str>,
     protocol: Protocol,
     channels: u32,
     root: u32,
@@ -61,67 +80,155 @@ struct Choice {
 /// Plans made so far.
 #[derive(Default)]
 pub(super) struct Plans {
-    made: HashMap<Choice, Arc<LocalPlan>>,
-    user: HashMap<Collective, UserPrograms>,
+    made: HashMap<Key, Arc<LocalPlan>>,
+    user: BTreeMap<Collective, UserProgram>,
 }
 
 impl Plans {
+    /// Runs `user` for its collective from now on.
+    ///
+    /// Errors: `Rejected` when it does not expand or is refuted, `Unsupported` when it does not fit.
     pub(super) fn use_program(
         &mut self,
-        user: UserPrograms,
-        _machine: &Machine,
-        _rank: u32,
+        user: UserProgram,
+        machine: &Machine,
+        geometry: &Geometry,
+        rank: u32,
     ) -> Result<(), Error> {
-        self.user.clear();
-        let _ = user;
+        // The collective is not known before a program is expanded; a root is asked for where there is one.
+        let ranks = machine.ranks();
+        let first = match user.schedule(ranks, 0, false) {
+            Err(Error::Rejected { diagnostics, .. }) if wants_root(&diagnostics) => {
+                user.schedule(ranks, 0, true)?
+            }
+            other => other?,
+        };
+        let collective = first.collective;
+        let plan = resolve(&first, Protocol::Simple, geometry, rank)?;
+        let mut made = std::mem::take(&mut self.made);
+        made.retain(|key, _| key.collective != collective);
+        let key = Key { collective, algorithm: None, protocol: Protocol::Simple, channels: 1, root: 0 };
+        made.insert(key, Arc::new(plan));
+        self.made = made;
+        self.user.insert(collective, user);
         Ok(())
     }
 
+    /// The plan of a request.
+    ///
+    /// Errors: `Unsupported` when the filters leave nothing, or a plan does not fit.
     pub(super) fn plan(
         &mut self,
         machine: &Machine,
         config: &Config,
+        geometry: &Geometry,
         rank: u32,
         request: &Request,
     ) -> Result<Arc<LocalPlan>, Error> {
-        let _ = config;
-        let algo = std::env::var("XALGO").unwrap_or_default();
-        let all = plan::candidates(request.collective);
-        let a = all
-            .iter()
-            .find(|a| a.name == algo && a.applies.holds(machine.geometry.ranks))
-            .unwrap_or_else(|| all.iter().find(|a| a.applies.holds(machine.geometry.ranks)).unwrap());
-        let protocol =
-            if std::env::var("XPROTO").is_ok_and(|x| x == "ll") { Protocol::Ll } else { Protocol::Simple };
-        let choice = Choice {
-            collective: request.collective,
-            algorithm: a.name,
-            protocol,
-            channels: 1,
-            root: request.root,
-        };
-        if let Some(p) = self.made.get(&choice) {
-            return Ok(p.clone());
+        let collective = request.collective;
+        let root = if collective.rooted() { request.root } else { 0 };
+        if let Some(user) = self.user.get(&collective) {
+            let schedule = user.schedule(machine.ranks(), root, collective.rooted())?;
+            let protocol = fitting_protocol(&schedule, machine, request);
+            let key = Key { collective, algorithm: None, protocol, channels: 1, root };
+            return self.keep(key, || resolve(&schedule, protocol, geometry, rank));
         }
-        let (program, arguments) = plan::instantiate(a, machine.geometry.ranks, Some(request.root), 1, None);
-        let schedule = expand(&program, &arguments).map_err(rejected)?;
-        let schedule = verify::schedule(schedule).map_err(rejected)?;
-        let options =
-            lower::Options { protocol, slots: machine.geometry.slots, slot_bytes: machine.slot_bytes };
-        let kernel = lower::lower(&schedule, options).map_err(rejected)?;
-        let p = Arc::new(LocalPlan::new(kernel, rank, &machine.geometry)?);
-        self.made.insert(choice, p.clone());
-        Ok(p)
+        let choice = choose(machine, config, request)?;
+        let (protocol, channels) = (choice.protocol, choice.channels);
+        let key = Key { collective, algorithm: Some(choice.algorithm.name), protocol, channels, root };
+        self.keep(key, || {
+            let (program, arguments) =
+                plan::instantiate(choice.algorithm, machine.ranks(), Some(root), channels, None);
+            let refused = |diagnostics| rejected(&program.name.text, diagnostics);
+            let schedule = expand(&program, &arguments).and_then(verify::schedule).map_err(refused)?;
+            resolve(&schedule, protocol, geometry, rank)
+        })
+    }
+
+    fn keep(
+        &mut self,
+        key: Key,
+        make: impl FnOnce() -> Result<LocalPlan, Error>,
+    ) -> Result<Arc<LocalPlan>, Error> {
+        if let Some(plan) = self.made.get(&key) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(make()?);
+        self.made.insert(key, plan.clone());
+        Ok(plan)
     }
 }
 
-fn rejected(d: Vec<Diagnostic>) -> Error {
-    Error::Unsupported { operation: "plan".into(), detail: format!("{d:?}") }
+/// Whether all that is wrong with an expansion is that it has no root.
+fn wants_root(diagnostics: &[Diagnostic]) -> bool {
+    diagnostics.iter().all(|d| d.code == ringsmith_ir::text::codes::ROOT)
 }
 
-pub(super) fn explain(_m: &Machine, _c: &Config, _r: &Request) -> Result<String, Error> {
-    Ok(String::new())
+/// The protocol a user's program asks for, or `Simple` where its messages do not fit into a zone.
+fn fitting_protocol(schedule: &Schedule, machine: &Machine, request: &Request) -> Protocol {
+    let cut = Chunks::new(schedule.collective, request.dtype, request.count, schedule.chunks_per_block());
+    let largest = if schedule.chunks == 0 { 0 } else { cut.largest() };
+    let bytes = largest.saturating_mul(request.dtype.size_bytes() as u64);
+    if machine.all_share_memory() && bytes <= machine.zone_cell_bytes {
+        schedule.protocol
+    } else {
+        Protocol::Simple
+    }
 }
-pub(super) fn name(p: &LocalPlan) -> String {
-    p.plan().name.clone()
+
+/// Lowers, proves and resolves.
+fn resolve(
+    schedule: &Verified<Schedule>,
+    protocol: Protocol,
+    geometry: &Geometry,
+    rank: u32,
+) -> Result<LocalPlan, Error> {
+    let options = lower::Options { protocol, slots: geometry.slots, slot_bytes: geometry.slot_bytes };
+    let kernel = lower::lower(schedule, options).map_err(|d| rejected(&schedule.name, d))?;
+    LocalPlan::new(kernel, rank, geometry)
+}
+
+fn rejected(name: &str, diagnostics: Vec<Diagnostic>) -> Error {
+    Error::Rejected { schedule: format!("@{name}"), diagnostics }
+}
+
+fn choose(machine: &Machine, config: &Config, request: &Request) -> Result<plan::Choice, Error> {
+    let bytes = request.whole_bytes(machine.ranks())?;
+    let wanted = plan::Request { collective: request.collective, root: request.root, bytes };
+    let algorithms = plan::candidates(request.collective).iter().map(|a| a.name);
+    let protocols = [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(Protocol::name);
+    let options = Options {
+        algorithms: filter(config.algorithms.as_ref(), request.collective, algorithms),
+        protocols: filter(config.protocols.as_ref(), request.collective, protocols.into_iter()),
+        min_channels: config.min_channels.unwrap_or(1),
+        max_channels: config.max_channels.unwrap_or(u32::MAX),
+    };
+    plan::choose(wanted, machine, &options).map_err(|e: NothingLeft| Error::Unsupported {
+        operation: request.collective.to_string(),
+        detail: e.to_string(),
+    })
+}
+
+/// The names that a setting lets pass. A setting that names none of a collective's algorithms is not
+/// about that collective.
+fn filter(
+    setting: Option<&NameFilter>,
+    collective: Collective,
+    names: impl Iterator<Item = &'static str>,
+) -> Filter {
+    let Some(setting) = setting else { return Filter::Any };
+    let all: Vec<&str> = names.collect();
+    let permitted: Vec<String> =
+        all.iter().filter(|n| setting.permits(collective.name(), n)).map(|n| (*n).to_owned()).collect();
+    if permitted.is_empty() || permitted.len() == all.len() { Filter::Any } else { Filter::Only(permitted) }
+}
+
+/// The planner's choice for a request, in words.
+pub(super) fn explain(machine: &Machine, config: &Config, request: &Request) -> Result<String, Error> {
+    Ok(plan::explain(&choose(machine, config, request)?))
+}
+
+/// A plan in a few words: `ring_all_reduce simple`.
+pub(super) fn name(plan: &KernelPlan) -> String {
+    format!("{} {}", plan.name, plan.protocol)
 }

@@ -24,21 +24,14 @@ pub const COLLECTIVES: &[&str] = &[
     "barrier",
 ];
 
-/// Every algorithm that a filter may name. The last line is NCCL's and never chosen here.
-pub const ALGORITHMS: &[&str] = &[
-    "one_shot",
-    "two_shot",
-    "ring",
-    "tree",
-    "hierarchical",
-    "direct",
-    "exchange",
-    "collnet_direct",
-    "collnet_chain",
-    "nvls",
-    "nvls_tree",
-    "pat",
-];
+/// Algorithms of NCCL that a filter may name, and that are never chosen here.
+const NCCL_ALGORITHMS: [&str; 5] = ["collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"];
+
+/// Every algorithm that a filter may name: the planner's, and NCCL's.
+pub fn algorithms() -> &'static [&'static str] {
+    static NAMES: std::sync::OnceLock<Vec<&'static str>> = std::sync::OnceLock::new();
+    NAMES.get_or_init(|| ringsmith_compiler::plan::names().into_iter().chain(NCCL_ALGORITHMS).collect())
+}
 
 /// Every protocol that a filter may name.
 pub const PROTOCOLS: &[&str] = &["simple", "ll", "ll128"];
@@ -137,7 +130,7 @@ pub const SETTINGS: &[Setting] = &[
         ApplyWithNccl(slot_bytes, |c, v| buffer_bytes(v).map(|n| c.fifo_bytes = Some(n)))).nccl("NCCL_BUFFSIZE").agree(),
     // Choosing plans.
     row("ALGO", "`ring;allreduce:tree,^ring`", "all", "Algorithms to choose among, for all collectives or one; `^` excludes.",
-        Apply(|c, v| NameFilter::parse(v, ALGORITHMS, COLLECTIVES).map(|f| c.algorithms = Some(f)))).nccl("NCCL_ALGO").agree(),
+        Apply(|c, v| NameFilter::parse(v, algorithms(), COLLECTIVES).map(|f| c.algorithms = Some(f)))).nccl("NCCL_ALGO").agree(),
     row("PROTO", "`ll,ll128`, `^simple`", "all", "Protocols to choose among, in the same grammar.",
         Apply(|c, v| NameFilter::parse(v, PROTOCOLS, COLLECTIVES).map(|f| c.protocols = Some(f)))).nccl("NCCL_PROTO").agree(),
     row("MIN_CHANNELS", "1 to 64", "1", "Fewest channels of a plan.",
