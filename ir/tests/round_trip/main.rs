@@ -111,6 +111,44 @@ fn formatting_a_schedule_loses_nothing() {
     }
 }
 
+/// A text without comments and white space.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|l| l.split("//").next().unwrap_or(""));
+    lines.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect()
+}
+
+/// Comments of a program survive formatting, wherever they stand.
+#[test]
+fn formatting_a_program_loses_nothing() {
+    for seed in seeds(200) {
+        let mut random = Random::new(seed);
+        let original = print_program(&random::program(&mut random));
+        let mut text = String::new();
+        let mut count = 0;
+        for line in original.lines() {
+            if random.once_in(3) {
+                text.push_str(&format!("\n\n\t// above {count};\n"));
+                count += 1;
+            }
+            text.push_str(line.trim_start());
+            if !line.contains("//") && random.once_in(3) {
+                text.push_str(&format!("// beside {count}; \t"));
+                count += 1;
+            }
+            text.push('\n');
+        }
+        // A line end inside parentheses is none of the language's, but a comment may stand there.
+        let text = text.replacen("min(", &format!("min( // inside {count};\n"), 1);
+        count += usize::from(text.contains("inside"));
+        let formatted = read(seed, &text, format(&text));
+        for i in 0..count {
+            assert!(formatted.contains(&format!(" {i};\n")), "seed {seed}: lost {i}\n{text}\n{formatted}");
+        }
+        assert_eq!(code(&formatted), code(&original), "seed {seed}");
+        assert_eq!(read(seed, &formatted, format(&formatted)), formatted, "seed {seed}: not stable");
+    }
+}
+
 /// Runs every reader on a text; whatever it says, none may panic, and every place must be in the text.
 fn no_panic(seed: u64, text: &str) {
     let _quiet = format(text);
