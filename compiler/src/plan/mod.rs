@@ -233,3 +233,6 @@ pub fn instantiate(
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod choice_tests;

@@ -212,3 +212,15 @@ fn every_program_lowers_with_every_protocol_of_its_own() {
         }
     }
 }
+
+#[test]
+fn the_page_of_algorithms_lists_them_all() {
+    let page = include_str!("../../../docs/algorithms.md");
+    let cell = |row: &str, column: usize| row.split('|').nth(column).unwrap_or("").trim().to_owned();
+    let rows: Vec<&str> = page.lines().filter(|l| l.starts_with("| ")).skip(2).collect();
+    let listed: Vec<[String; 3]> = rows.iter().map(|r| [1, 2, 5].map(|column| cell(r, column))).collect();
+    let protocols = |a: &Algorithm| if a.protocols().len() == 3 { "all" } else { "simple" };
+    let known: Vec<[String; 3]> =
+        all().map(|a| [a.collective.to_string(), a.name.to_owned(), protocols(a).to_owned()]).collect();
+    assert_eq!(listed, known);
+}

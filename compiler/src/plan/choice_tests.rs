@@ -1,0 +1,253 @@
+//! The chooser: what it picks can run, its stretches have no gaps, its errors name their causes.
+
+use super::{
+    Filter, Machine, NothingLeft, Options, Request, Verdict, candidates, choose, choose_range, explain,
+    instantiate,
+};
+use crate::lower;
+use ringsmith_ir::expand::expand;
+use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::types::Collective;
+use ringsmith_ir::verify;
+
+fn request(collective: Collective, bytes: u64) -> Request {
+    Request { collective, root: 0, bytes }
+}
+
+fn planned() -> impl Iterator<Item = Collective> {
+    Collective::ALL.into_iter().filter(|c| !candidates(*c).is_empty())
+}
+
+/// One host with plenty of cores, one with too few, and two hosts.
+fn machines(ranks: u32) -> [Machine; 3] {
+    let one = vec![0; ranks as usize];
+    let two = (0..ranks).map(|r| u32::from(r >= ranks.div_ceil(2))).collect();
+    [Machine::cpu(one.clone(), 64), Machine::cpu(one, 2), Machine::cpu(two, 4)]
+}
+
+#[test]
+fn what_is_chosen_can_be_proved_and_lowered() {
+    for collective in planned() {
+        for ranks in [1, 2, 3, 5, 8] {
+            for machine in machines(ranks) {
+                for bytes in [0, 8, 20_000, 3 << 20] {
+                    let choice = choose(request(collective, bytes), &machine, &Options::default())
+                        .expect("something can always run");
+                    let (program, arguments) =
+                        instantiate(choice.algorithm, ranks, Some(0), choice.channels, None);
+                    let schedule = expand(&program, &arguments).expect("built-in programs expand");
+                    assert_eq!(schedule.chunks, choice.chunks, "{}", choice.algorithm.name);
+                    let schedule = verify::schedule(schedule).expect("built-in programs are right");
+                    let options = lower::Options {
+                        protocol: choice.protocol,
+                        slots: machine.slots,
+                        slot_bytes: machine.slot_bytes,
+                    };
+                    let plan = lower::lower(&schedule, options).expect("a choice can be lowered");
+                    assert_eq!(plan.protocol, choice.protocol);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn stretches_have_no_gaps_and_hold_what_a_single_choice_would_be() {
+    for collective in planned() {
+        for ranks in [1, 2, 4, 7, 16] {
+            for machine in machines(ranks) {
+                let stretches =
+                    choose_range(collective, 0, &machine, &Options::default()).expect("something runs");
+                let mut next = Some(0);
+                for stretch in &stretches {
+                    assert_eq!(Some(stretch.first_bytes), next, "{collective} on {ranks} ranks");
+                    assert!(stretch.first_bytes <= stretch.last_bytes);
+                    next = stretch.last_bytes.checked_add(1);
+                    let choice =
+                        choose(request(collective, stretch.first_bytes), &machine, &Options::default())
+                            .expect("something runs");
+                    assert_eq!(
+                        (choice.algorithm, choice.protocol, choice.channels),
+                        (stretch.algorithm, stretch.protocol, stretch.channels)
+                    );
+                }
+                assert_eq!(next, None, "the last stretch reaches the largest size");
+                for pair in stretches.windows(2) {
+                    let what = |i: usize| (pair[i].algorithm, pair[i].protocol, pair[i].channels);
+                    assert_ne!(what(0), what(1), "{collective} on {ranks} ranks");
+                }
+                assert!(stretches.len() <= 12, "{collective} on {ranks} ranks: {stretches:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_bytes_never_take_less_time() {
+    for collective in planned() {
+        for machine in machines(6) {
+            let mut last: Vec<(&str, Protocol, f64)> = Vec::new();
+            for exponent in 0..40 {
+                let options = Options { max_channels: 1, ..Options::default() };
+                let choice =
+                    choose(request(collective, 1 << exponent), &machine, &options).expect("something runs");
+                for candidate in &choice.candidates {
+                    let Some(predicted) = candidate.predicted else { continue };
+                    let (name, protocol) = (candidate.algorithm.name, candidate.protocol);
+                    match last.iter_mut().find(|l| (l.0, l.1) == (name, protocol)) {
+                        Some(known) => {
+                            assert!(predicted.us >= known.2, "{name} {collective} at 2^{exponent}");
+                            known.2 = predicted.us;
+                        }
+                        None => last.push((name, protocol, predicted.us)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_messages_take_few_steps_and_large_ones_few_bytes() {
+    let machine = Machine::cpu(vec![0; 4], 64);
+    let algorithm = |bytes| {
+        let choice = choose(request(Collective::AllReduce, bytes), &machine, &Options::default());
+        choice.expect("something runs")
+    };
+    let small = algorithm(8);
+    assert_eq!((small.algorithm.name, small.protocol), ("one_shot", Protocol::Ll));
+    let large = algorithm(64 << 20);
+    assert!(["two_shot", "ring"].contains(&large.algorithm.name), "{}", large.algorithm.name);
+    let one_shot = large.candidates.iter().filter(|c| c.algorithm.name == "one_shot");
+    for candidate in one_shot.filter(|c| c.protocol == Protocol::Simple) {
+        let us = candidate.predicted.expect("it can run").us;
+        assert!(us > 1.5 * large.predicted.us, "one-shot moves n - 1 times the data");
+    }
+}
+
+#[test]
+fn zones_need_shared_memory_between_all_ranks() {
+    for machine in
+        [Machine::cpu(vec![0, 0, 1, 1], 4), Machine { shared_memory: false, ..Machine::cpu(vec![0; 4], 4) }]
+    {
+        for collective in planned() {
+            let choice =
+                choose(request(collective, 8), &machine, &Options::default()).expect("something runs");
+            assert_eq!(choice.protocol, Protocol::Simple, "{collective}");
+        }
+    }
+}
+
+#[test]
+fn filters_are_obeyed_and_named_when_nothing_is_left() {
+    let machine = Machine::cpu(vec![0; 4], 4);
+    let only = |names: &[&str]| Filter::Only(names.iter().map(|n| (*n).to_owned()).collect());
+    let ring = Options { algorithms: only(&["ring"]), ..Options::default() };
+    let choose = |collective, options: &Options| choose(request(collective, 1024), &machine, options);
+    assert_eq!(choose(Collective::AllReduce, &ring).expect("there is a ring").algorithm.name, "ring");
+    assert_eq!(choose(Collective::Broadcast, &ring).expect("a chain is half a ring").algorithm.name, "chain");
+    let error = choose(Collective::Barrier, &ring).expect_err("there is no ring barrier").to_string();
+    assert!(error.contains("with algorithms ring"), "{error}");
+    assert!(error.contains("dissemination over simple: the filter of algorithms `ring`"), "{error}");
+
+    let no_ring = Options {
+        algorithms: Filter::Except(vec!["ring".into(), "two_shot".into()]),
+        protocols: only(&["simple"]),
+        ..Options::default()
+    };
+    let choice = choose(Collective::AllReduce, &no_ring).expect("others are left");
+    assert!(!["ring", "two_shot"].contains(&choice.algorithm.name));
+    assert_eq!(choice.protocol, Protocol::Simple);
+
+    let zones = Options { protocols: only(&["ll"]), ..Options::default() };
+    let large = super::choose(request(Collective::AllReduce, 1 << 30), &machine, &zones);
+    let error = large.expect_err("a gigabyte fits into no cell").to_string();
+    assert!(
+        error.contains("with protocols ll") && error.contains("do not fit into a zone's cells"),
+        "{error}"
+    );
+    let channels = Options { min_channels: 3, max_channels: 2, ..Options::default() };
+    assert_eq!(
+        choose(Collective::AllReduce, &channels),
+        Err(NothingLeft::Channels { min_channels: 3, max_channels: 2 })
+    );
+}
+
+#[test]
+fn channels_stay_within_their_bounds() {
+    let machine = Machine { channels: 8, ..Machine::cpu(vec![0; 4], 64) };
+    for (min, max) in [(1, 1), (2, 2), (3, 8), (8, 100)] {
+        let options = Options { min_channels: min, max_channels: max, ..Options::default() };
+        for bytes in [8, 1 << 16, 1 << 26] {
+            let choice = choose(request(Collective::AllReduce, bytes), &machine, &options).expect("it fits");
+            if choice.algorithm.has_channels {
+                assert!((min..=max.min(8)).contains(&choice.channels), "{min} to {max}: {}", choice.channels);
+            }
+        }
+    }
+}
+
+#[test]
+fn senseless_requests_are_refused_by_name() {
+    let machine = Machine::cpu(vec![0; 4], 4);
+    let options = Options::default();
+    let rooted = Request { collective: Collective::Broadcast, root: 4, bytes: 8 };
+    assert_eq!(choose(rooted, &machine, &options), Err(NothingLeft::Root { root: 4, ranks: 4 }));
+    let unplanned = choose(request(Collective::SendRecv, 8), &machine, &options);
+    assert_eq!(unplanned, Err(NothingLeft::Unplanned(Collective::SendRecv)));
+    let broken = [
+        ("ranks", Machine::cpu(Vec::new(), 4)),
+        ("cores_per_host", Machine::cpu(vec![0; 4], 0)),
+        ("hosts", Machine::cpu(vec![0, 4_000_000_000], 4)),
+        ("slot_bytes", Machine { slot_bytes: 0, ..machine.clone() }),
+        ("switch_ns", Machine { switch_ns: f64::NAN, ..machine.clone() }),
+    ];
+    for (field, machine) in broken {
+        match choose(request(Collective::AllReduce, 8), &machine, &options) {
+            Err(NothingLeft::Machine(error)) => assert_eq!(error.field, field),
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_fifo_too_short_for_batches_leaves_them_out() {
+    let machine = Machine { slots: 2, ..Machine::cpu(vec![0; 8], 8) };
+    let choice = choose(request(Collective::AllGather, 1 << 20), &machine, &Options::default());
+    let candidates = choice.expect("others run").candidates;
+    let bruck = candidates.iter().find(|c| c.algorithm.name == "bruck" && c.protocol == Protocol::Simple);
+    match &bruck.expect("it is listed").verdict {
+        Verdict::Excluded(reason) => assert!(reason.contains("a FIFO has 2 slots"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_largest_communicators_are_planned_too() {
+    let machine = Machine::cpu((0..16_384).map(|r| r / 8).collect(), 64);
+    let choice = choose(request(Collective::AllReduce, 1 << 20), &machine, &Options::default());
+    let choice = choice.expect("a tree can be proved");
+    assert_eq!(choice.hosts, 2048);
+    let extremes = Request { collective: Collective::Broadcast, root: 16_383, bytes: u64::MAX };
+    choose(extremes, &machine, &Options::default()).expect("the largest request");
+}
+
+#[test]
+fn an_explanation_lists_the_choice_and_every_alternative() {
+    let machine = Machine::cpu(vec![0, 0, 1, 1], 2);
+    let options = Options { algorithms: Filter::Except(vec!["tree".into()]), ..Options::default() };
+    let request = Request { collective: Collective::Broadcast, root: 1, bytes: 1 << 20 };
+    let text = explain(&choose(request, &machine, &options).expect("something runs"));
+    let expected = "\
+request     broadcast of 1048576 bytes from rank 1, 4 ranks, 2 hosts
+";
+    assert!(text.starts_with(expected), "{text}");
+    for words in
+        ["rank order  0 1 2 3, on every channel", "the filter of algorithms `^tree`", " times as long"]
+    {
+        assert!(text.contains(words), "no {words:?} in:\n{text}");
+    }
+    for algorithm in candidates(Collective::Broadcast) {
+        assert!(text.contains(algorithm.name), "{}", algorithm.name);
+    }
+}
