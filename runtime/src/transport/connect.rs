@@ -12,7 +12,7 @@ use super::connections::{Builder, Connections, OWN_PURPOSE, PEER_PURPOSE, map_sh
 use super::error::LinkError;
 use super::geometry::{Geometry, Layout};
 use super::offer::{self, LINK_VERSION, Mapped, Offer, gather, random, reason};
-use super::options::{Options, SharedMemory};
+use super::options::{Movers, Options, SharedMemory};
 use super::shm::{Check, Counter, hand_over};
 use super::socket::handshake::{Task, connect_all};
 use super::socket::listener::Listener;
@@ -96,6 +96,7 @@ fn start(rank: u32, options: &Options, geometry: Geometry) -> Result<(Offer, Sta
         version: LINK_VERSION,
         geometry,
         sockets_per_pair: options.sockets_per_pair,
+        machine: offer::machine(),
         host,
         only_shared_memory: options.shared_memory == SharedMemory::Only,
         handover: counter.as_ref().map_or_else(String::new, |counter| counter.name().to_owned()),
@@ -203,6 +204,11 @@ fn join(
     if let Some((segment, mapping)) = own {
         builder.keep_segment(segment, mapping);
     }
+    builder.crowded = match task.options.movers {
+        Movers::Auto => offer::is_crowded(offers, rank),
+        Movers::Thread => false,
+        Movers::Everybody => true,
+    };
     builder.pair_sockets(connect_all(&Task { peers: &remote, ..task })?)?;
     Ok(((), (builder, checks)))
 }

@@ -322,6 +322,8 @@ pub(super) struct Builder {
     memory: Vec<(&'static str, Arc<Mapping>)>,
     segment: Option<Segment>,
     sockets: Vec<Made>,
+    /// Whether executor threads help the progress thread.
+    pub(super) crowded: bool,
 }
 
 impl Builder {
@@ -334,6 +336,7 @@ impl Builder {
             memory: Vec::new(),
             segment: None,
             sockets: Vec::new(),
+            crowded: false,
         };
         let own = map_private(rank, SELF_PURPOSE, Layout::new(&geometry).region_bytes)?;
         let start = own.start();
@@ -376,10 +379,10 @@ impl Builder {
 
     /// Makes the links of all pairs, and starts moving what goes over sockets.
     pub(super) fn finish(self, options: &Options, alarm: Arc<dyn Alarm>) -> Result<Connections, LinkError> {
-        let Self { rank, geometry, pairs, memory, segment, sockets } = self;
+        let Self { rank, geometry, pairs, memory, segment, sockets, crowded } = self;
         assert_eq!(pairs.len(), geometry.ranks as usize, "every rank must have been paired");
         let count = pairs.values().filter(|(kind, _)| *kind == TransportKind::Socket).count();
-        let board = Board::new(count * 2 * geometry.channels as usize)
+        let board = Board::new(count * 2 * geometry.channels as usize, crowded)
             .map_err(|errno| LinkError::Progress { rank, call: "eventfd", source: errno.into() })?;
         let mut made = Connections {
             rank,
@@ -451,7 +454,7 @@ impl Connections {
             let channels = numbers
                 .map(|number| {
                     let (out, inward) = (self.outbound(made.peer, number), self.inbound(made.peer, number));
-                    Channel::new(number, out.clone(), inward.clone())
+                    Channel::new(number, out.without_bell(), inward.without_bell())
                 })
                 .collect();
             let wire = Wire::new(made, stride, channels);
@@ -461,9 +464,8 @@ impl Connections {
                 source: errno.into(),
             })?);
         }
-        self.progress = Some(Progress::start(Plan {
+        let plan = Plan {
             rank,
-            board: Arc::clone(&self.board),
             wires,
             channels: self.geometry.channels,
             stride,
@@ -471,7 +473,8 @@ impl Connections {
             alarm,
             close_timeout: options.close_timeout,
             memory: self.memory.iter().map(|(_, mapping)| Arc::clone(mapping)).collect(),
-        })?);
+        };
+        self.progress = Some(Progress::start(plan, &self.board)?);
         Ok(())
     }
 }

@@ -1,47 +1,103 @@
-//! How executor threads tell the progress thread that a link has news, without a system call while it
-//! is awake.
+//! How executor threads and the progress thread share the work on socket links.
+//!
+//! An executor thread that publishes sets a bit, without a system call. Who takes it from there depends
+//! on the cores. *With cores to spare*, the progress thread polls and does everything. *In a crowd*,
+//! where every hand-over costs a turn of the scheduler, executor threads help: they send small messages
+//! as they publish them, and look at the network while they wait; the progress thread naps, looks in
+//! now and then, and does what nobody else is there for.
 //!
 //! | word | written by | read by | order |
 //! | --- | --- | --- | --- |
-//! | `pending`, one bit a link end | executor sets a bit after its counter; progress thread clears words | progress thread, then the counters | sequentially consistent |
-//! | `asleep` | progress thread sets before its last look at `pending`; whoever clears it writes `wake` | executor, after setting its bit | sequentially consistent |
+//! | `pending`, one bit a link end | executor sets a bit after its counter; whoever makes a round clears words | whoever makes a round, then the counters | sequentially consistent |
+//! | `rest` | progress thread, before its last look at `pending`; whoever clears it writes `wake` | executor, after setting its bit | sequentially consistent |
 //! | `active` | executor, around a collective | progress thread | relaxed: a hint how long to poll |
-//! | `stop` | whoever closes the connections | progress thread | release, acquire |
+//! | `stop` | whoever closes the connections | progress thread | sequentially consistent |
+//! | the helper's lock | whoever makes a round | whoever wants to | see below |
 //!
-//! Either the executor sees `asleep` and rings, or the progress thread's last look sees the bit: both
-//! sides write their word before they read the other's, in one total order.
+//! No bit is forgotten. Either an executor sees `rest` and rings, or the progress thread's last look
+//! sees the bit: both sides write their word before they read the other's, in one total order.
+//! Likewise an executor that finds the lock taken has set its bit before, and whoever holds the lock
+//! looks at the bits again after letting go of it, both with a fence between.
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// The progress thread runs.
+const AWAKE: u32 = 0;
+/// It sleeps until there is anything to do.
+const ASLEEP: u32 = 1;
+/// It sleeps for a short time, unless there is something that others should not do.
+const NAPPING: u32 = 2;
+
+/// Rounds that a helper makes in a row for others' bits before it returns to its own work.
+const MOST_ROUNDS: u32 = 4;
+
+/// What makes a round: sends and receives what can be without waiting.
+pub(crate) trait Helper: Send + Sync {
+    /// Makes a round unless somebody else is at it; false then. Without `look` it only sends.
+    fn try_round(&self, board: &Board, look: bool) -> bool;
+}
 
 /// What executor threads and the progress thread share.
-#[derive(Debug)]
 pub(crate) struct Board {
     pending: Box<[AtomicU64]>,
-    asleep: AtomicBool,
+    rest: AtomicU32,
     active: AtomicUsize,
     stop: AtomicBool,
     wake: OwnedFd,
+    crowded: bool,
+    helper: OnceLock<Arc<dyn Helper>>,
 }
 
 impl Board {
-    /// A board for `ends` link ends.
-    pub(crate) fn new(ends: usize) -> Result<Self, Errno> {
+    /// A board for `ends` link ends. `crowded` says that executor threads help.
+    pub(crate) fn new(ends: usize, crowded: bool) -> Result<Self, Errno> {
         Ok(Self {
             pending: (0..ends.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-            asleep: AtomicBool::new(false),
+            rest: AtomicU32::new(AWAKE),
             active: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            crowded,
+            helper: OnceLock::new(),
         })
     }
 
-    /// Wakes the progress thread if it sleeps.
-    pub(crate) fn wake(&self) {
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+    /// Says who makes rounds, once.
+    pub(crate) fn set_helper(&self, helper: Arc<dyn Helper>) {
+        assert!(self.helper.set(helper).is_ok(), "a board has one helper");
+    }
+
+    /// Whether executor threads help.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// Makes a round, and more until no bit is set, as long as nobody else is at it.
+    fn help(&self, mut look: bool) {
+        let Some(helper) = self.helper.get() else { return };
+        for _ in 0..MOST_ROUNDS {
+            if !helper.try_round(self, look) {
+                return;
+            }
+            look = false;
+            // Orders the lock's release before the look at the bits; see the top.
+            fence(Ordering::SeqCst);
+            if !self.has_news() {
+                return;
+            }
+        }
+        self.wake(ASLEEP | NAPPING);
+    }
+
+    /// Wakes the progress thread if it rests in one of these ways.
+    fn wake(&self, ways: u32) {
+        let rest = self.rest.load(Ordering::SeqCst);
+        if rest & ways != 0 && self.rest.swap(AWAKE, Ordering::SeqCst) != AWAKE {
             loop {
                 // A full counter (EAGAIN) wakes as well; nothing else can go wrong with our own eventfd.
                 match rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
@@ -50,6 +106,11 @@ impl Board {
                 }
             }
         }
+    }
+
+    /// Whether any bit is set.
+    fn has_news(&self) -> bool {
+        self.pending.iter().any(|word| word.load(Ordering::SeqCst) != 0)
     }
 
     /// Takes the news: calls `each` with every end whose bit was set.
@@ -69,20 +130,36 @@ impl Board {
         any
     }
 
-    /// Announces that the progress thread is about to sleep. Returns false, and takes it back, if
-    /// there is news.
+    /// Announces that the progress thread is about to sleep. Returns false, and takes it back, if there
+    /// is news.
     pub(crate) fn doze(&self) -> bool {
-        self.asleep.store(true, Ordering::SeqCst);
-        let news = self.stopping() || self.pending.iter().any(|word| word.load(Ordering::SeqCst) != 0);
+        self.lie_down(ASLEEP)
+    }
+
+    /// Sleeps for `time`, or until there is something that others should not do.
+    pub(crate) fn nap(&self, time: Duration) {
+        if self.lie_down(NAPPING) {
+            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+            // Whatever poll says, the thread looks again.
+            let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout));
+            self.awake();
+            self.drain();
+        }
+    }
+
+    fn lie_down(&self, way: u32) -> bool {
+        self.rest.store(way, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let news = self.stopping() || self.has_news();
         if news {
-            self.asleep.store(false, Ordering::SeqCst);
+            self.rest.store(AWAKE, Ordering::SeqCst);
         }
         !news
     }
 
     /// Called by the progress thread when it is awake again, whatever woke it.
     pub(crate) fn awake(&self) {
-        self.asleep.store(false, Ordering::SeqCst);
+        self.rest.store(AWAKE, Ordering::SeqCst);
     }
 
     /// Empties the eventfd. A ringer may fill it after somebody else woke the thread: that costs one
@@ -99,7 +176,9 @@ impl Board {
     /// A thread enters a collective.
     pub(crate) fn enter(&self) {
         self.active.fetch_add(1, Ordering::Relaxed);
-        self.wake();
+        if !self.crowded {
+            self.wake(ASLEEP);
+        }
     }
 
     /// It leaves.
@@ -110,7 +189,7 @@ impl Board {
     /// Asks the progress thread to finish.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.wake();
+        self.wake(ASLEEP | NAPPING);
     }
 
     /// Whether it was asked to.
@@ -122,6 +201,15 @@ impl Board {
 impl AsFd for Board {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board")
+            .field("pending", &self.pending)
+            .field("rest", &self.rest)
+            .finish_non_exhaustive()
     }
 }
 
@@ -139,17 +227,45 @@ impl Doorbell {
         Self { board: Arc::clone(board), end }
     }
 
-    /// Says that the end's counter has advanced.
-    pub(crate) fn ring(&self) {
+    fn set(&self) {
         self.board.pending[self.end / 64].fetch_or(1 << (self.end % 64), Ordering::SeqCst);
-        self.board.wake();
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that the end's counter has advanced: the progress thread should see to it, even if it naps.
+    pub(crate) fn ring(&self) {
+        self.set();
+        self.board.wake(ASLEEP | NAPPING);
+    }
+
+    /// The same where it is little work: in a crowd this thread does it itself.
+    pub(crate) fn ring_small(&self) {
+        self.set();
+        if self.board.crowded {
+            self.board.help(false);
+        } else {
+            self.board.wake(ASLEEP | NAPPING);
+        }
+    }
+
+    /// The same where it has a little time: in a crowd it may wait for the next round.
+    pub(crate) fn ring_later(&self) {
+        self.set();
+        self.board.wake(if self.board.crowded { ASLEEP } else { ASLEEP | NAPPING });
+    }
+
+    /// In a crowd, makes a round for a thread that would only wait.
+    pub(crate) fn help(&self) {
+        if self.board.crowded {
+            self.board.help(true);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::event::{PollFd, PollFlags, poll};
+    use std::sync::Mutex;
 
     fn rung(board: &Board) -> bool {
         poll(&mut [PollFd::new(board, PollFlags::IN)], Some(&rustix::time::Timespec::default())) == Ok(1)
@@ -157,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_ring_is_taken_once_and_by_its_own_end() {
-        let board = Arc::new(Board::new(130).expect("eventfd"));
+        let board = Arc::new(Board::new(130, false).expect("eventfd"));
         Doorbell::new(&board, 3).ring();
         Doorbell::new(&board, 129).ring();
         let mut ends = Vec::new();
@@ -169,7 +285,7 @@ mod tests {
 
     #[test]
     fn news_prevents_sleep_and_a_sleeper_is_woken() {
-        let board = Arc::new(Board::new(1).expect("eventfd"));
+        let board = Arc::new(Board::new(1, false).expect("eventfd"));
         let bell = Doorbell::new(&board, 0);
         bell.ring();
         assert!(!board.doze());
@@ -181,5 +297,59 @@ mod tests {
         board.drain();
         assert!(!rung(&board));
         assert!(board.take(|_| ()));
+    }
+
+    #[test]
+    fn in_a_crowd_what_can_wait_wakes_a_sleeper_but_no_napper() {
+        let board = Arc::new(Board::new(1, true).expect("eventfd"));
+        let bell = Doorbell::new(&board, 0);
+        assert!(board.lie_down(NAPPING));
+        bell.ring_later();
+        assert!(!rung(&board));
+        bell.ring();
+        assert!(rung(&board));
+        board.awake();
+        board.drain();
+        board.take(|_| ());
+        assert!(board.doze());
+        bell.ring_later();
+        assert!(rung(&board));
+    }
+
+    /// Takes bits under a lock, as the real one does, and counts them.
+    #[derive(Default)]
+    struct Counting(Mutex<u64>);
+
+    impl Helper for Counting {
+        fn try_round(&self, board: &Board, _: bool) -> bool {
+            let Ok(mut taken) = self.0.try_lock() else { return false };
+            board.take(|_| *taken += 1);
+            true
+        }
+    }
+
+    /// Several threads publish and ring, each in turn waiting until its ring was seen: a forgotten bit
+    /// would leave one waiting, since nobody else rings any more.
+    #[test]
+    fn no_ring_of_helpers_is_forgotten() {
+        const RINGS: u64 = 20_000;
+        let board = Arc::new(Board::new(3, true).expect("eventfd"));
+        let helper = Arc::new(Counting::default());
+        board.set_helper(helper.clone());
+        std::thread::scope(|scope| {
+            for end in 0..3 {
+                let bell = Doorbell::new(&board, end);
+                scope.spawn(move || {
+                    for _ in 0..RINGS {
+                        bell.ring_small();
+                        let bit = 1 << end;
+                        while bell.board.pending[0].load(Ordering::SeqCst) & bit != 0 {
+                            std::hint::spin_loop();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*helper.0.lock().expect("no panic"), 3 * RINGS);
     }
 }

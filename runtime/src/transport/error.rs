@@ -185,13 +185,13 @@ pub enum LinkError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkFault {
     /// The connection to a peer ended while it was needed.
-    #[error("rank {rank}: lost rank {peer} at {address}: {reason}")]
+    #[error("rank {rank}: lost rank {peer}: {reason} (connection to {address})")]
     PeerLost {
         /// This rank.
         rank: u32,
         /// The peer.
         peer: u32,
-        /// Its address.
+        /// The far end of the connection that showed it.
         address: String,
         /// How it showed.
         reason: String,

@@ -8,6 +8,10 @@ use super::geometry::{FREE_OFFSET, Geometry, HEADER_BYTES, HEADERS_OFFSET, Layou
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Largest message that a thread sends itself when cores are scarce. Ours: handing a larger one to the
+/// kernel takes longer than waking the progress thread.
+const SMALL_BYTES: u64 = 16 << 10;
+
 /// One end of a FIFO. Borrowed from [`Connections`](super::Connections), which keeps the memory.
 ///
 /// To send message number `n` (the first is 0): wait until [`has_room(n)`](Self::has_room), write
@@ -97,30 +101,44 @@ impl Fifo {
         self.header(sequence).load(Ordering::Relaxed)
     }
 
-    /// Whether message `sequence` has arrived. Acquire.
+    /// Whether message `sequence` has arrived. Acquire. If not, and if cores are scarce, the thread may
+    /// move some messages of socket links meanwhile: it would only wait.
+    #[inline]
     pub fn has(&self, sequence: u64) -> bool {
-        is_ahead(self.full().load(Ordering::Acquire), sequence)
+        let arrived = || is_ahead(self.full().load(Ordering::Acquire), sequence);
+        arrived() || (self.doorbell.is_some() && self.help() && arrived())
     }
 
-    /// Whether message `sequence` has a free slot. Acquire.
+    /// Whether message `sequence` has a free slot. Acquire. If not, the thread may help as in
+    /// [`has`](Self::has).
+    #[inline]
     pub fn has_room(&self, sequence: u64) -> bool {
-        is_ahead(self.free().load(Ordering::Acquire).wrapping_add(self.slots), sequence)
+        let free = || is_ahead(self.free().load(Ordering::Acquire).wrapping_add(self.slots), sequence);
+        free() || (self.doorbell.is_some() && self.help() && free())
     }
 
     /// Hands message `sequence` of `bytes` to the receiver. Release.
     ///
     /// Panics: if the message is larger than a slot.
+    #[inline]
     pub fn publish(&self, sequence: u64, bytes: u64) {
         assert!(bytes <= self.slot_bytes, "{bytes} bytes do not fit into a slot of {}", self.slot_bytes);
         self.set_bytes(sequence, bytes);
         self.full().store(sequence.wrapping_add(1), Ordering::Release);
-        self.ring();
+        match &self.doorbell {
+            None => {}
+            Some(doorbell) if bytes <= SMALL_BYTES => doorbell.ring_small(),
+            Some(doorbell) => doorbell.ring(),
+        }
     }
 
     /// Gives the slot of message `sequence` back to the sender. Release.
+    #[inline]
     pub fn release(&self, sequence: u64) {
         self.free().store(sequence.wrapping_add(1), Ordering::Release);
-        self.ring();
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring_later();
+        }
     }
 
     /// Tells the transport that `full` or `free` has advanced. Nothing to do over shared memory, where
@@ -129,6 +147,19 @@ impl Fifo {
         if let Some(doorbell) = &self.doorbell {
             doorbell.ring();
         }
+    }
+
+    #[cold]
+    fn help(&self) -> bool {
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.help();
+        }
+        true
+    }
+
+    /// The same FIFO for the progress thread, which needs no bell.
+    pub(crate) fn without_bell(&self) -> Self {
+        Self { doorbell: None, ..self.clone() }
     }
 
     fn header(&self, sequence: u64) -> &AtomicU64 {

@@ -26,6 +26,15 @@ impl Alarm for Fault {
         self.is_raised()
     }
 
+    fn culprit(&self) -> Option<u32> {
+        match self.reason()? {
+            Reason::PeerLost { rank, .. }
+            | Reason::AbortedBy { rank, .. }
+            | Reason::Transport { rank, .. } => Some(*rank),
+            Reason::AbortedLocally { .. } => None,
+        }
+    }
+
     fn raise(&self, fault: LinkFault) {
         let detail = fault.to_string();
         let rank = match fault {

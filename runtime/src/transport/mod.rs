@@ -23,7 +23,7 @@ pub use connections::{Connections, Direction, InCollective, LinkState, MemoryUse
 pub use error::{ExchangeError, LinkError, LinkFault};
 pub use fifo::Fifo;
 pub use geometry::Geometry;
-pub use options::{Options, SharedMemory};
+pub use options::{Movers, Options, SharedMemory};
 pub use zone::{Cell, Zone};
 
 use std::fmt;
@@ -67,6 +67,9 @@ pub trait Exchange {
 pub trait Alarm: Send + Sync {
     /// Whether the communicator has failed or was aborted. Cheap: asked in loops.
     fn raised(&self) -> bool;
+
+    /// The rank that is to blame, if it has failed and that is known: peers are told.
+    fn culprit(&self) -> Option<u32>;
 
     /// Reports what happened to a link and so ends every wait. The first report counts.
     fn raise(&self, fault: LinkFault);

@@ -23,6 +23,8 @@ pub(crate) struct Offer {
     pub(crate) geometry: Geometry,
     /// Connections per pair.
     pub(crate) sockets_per_pair: u32,
+    /// The machine that this rank runs on, whatever it pretends to be; empty if unknown.
+    pub(crate) machine: String,
     /// Ranks with the same word can share memory; none if this one cannot or may not.
     pub(crate) host: Option<String>,
     /// Whether this rank refuses anything but shared memory.
@@ -135,6 +137,22 @@ pub(crate) fn host(options: &Options) -> Result<String, String> {
     Ok(format!("boot {} {}", boot.trim(), network.display()))
 }
 
+/// The machine, by its boot. Empty if the kernel does not say.
+pub(crate) fn machine() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or(String::new(), |boot| boot.trim().to_owned())
+}
+
+/// Whether ranks of this machine leave less than two cores for each: one for an executor thread, one
+/// for its progress thread.
+pub(crate) fn is_crowded(offers: &[Offer], rank: u32) -> bool {
+    let machine = &offers[rank as usize].machine;
+    let ranks = offers.iter().filter(|offer| offer.machine == *machine).count();
+    // What this process may use, which a container or an affinity may have narrowed.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores < 2 * ranks
+}
+
 /// Ranks that may share memory with `rank`, itself included, in ascending order.
 pub(crate) fn neighbours(offers: &[Offer], rank: u32) -> Vec<u32> {
     let Some(host) = &offers[rank as usize].host else { return vec![rank] };
@@ -186,6 +204,7 @@ mod tests {
                 zone_cell_bytes: 0,
             },
             sockets_per_pair: 1,
+            machine: String::new(),
             host: host.map(str::to_owned),
             only_shared_memory: false,
             handover: String::new(),

@@ -25,6 +25,19 @@ pub enum SharedMemory {
     Only,
 }
 
+/// Who moves the messages of socket links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Movers {
+    /// Executor threads help if this machine has less than two cores for each of the communicator's
+    /// ranks on it.
+    #[default]
+    Auto,
+    /// The progress thread alone, polling while a collective runs: wants a core of its own.
+    Thread,
+    /// Executor threads while they wait, and the progress thread when nobody else is there.
+    Everybody,
+}
+
 /// Options of [`Connections::connect`](super::Connections::connect).
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -43,6 +56,8 @@ pub struct Options {
     pub sockets_per_pair: u32,
     /// Kernel buffer of each socket, each way; none leaves it to the kernel.
     pub socket_buffer_bytes: Option<usize>,
+    /// Who moves the messages of socket links.
+    pub movers: Movers,
     /// How many connections a rank tries to open at once.
     pub connect_concurrency: u32,
     /// Deadline of connecting, all phases together.
@@ -60,7 +75,8 @@ impl Default for Options {
             listen: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             ports: None,
             sockets_per_pair: 1,
-            socket_buffer_bytes: Some(4 << 20),
+            socket_buffer_bytes: None,
+            movers: Movers::Auto,
             connect_concurrency: 32,
             connect_timeout: Duration::from_secs(120),
             close_timeout: Duration::from_secs(5),

@@ -25,6 +25,13 @@ impl Alarm for Bell {
         self.fault().is_some()
     }
 
+    fn culprit(&self) -> Option<u32> {
+        match self.fault()? {
+            LinkFault::PeerLost { peer, .. } | LinkFault::Protocol { peer, .. } => Some(peer),
+            LinkFault::Progress { .. } => None,
+        }
+    }
+
     fn raise(&self, fault: LinkFault) {
         self.fault.lock().expect("no panic while locked").get_or_insert(fault);
     }

@@ -12,7 +12,8 @@ use exchange::{Bell, Meeting, Thread};
 use libtest_mimic::{Arguments, Trial};
 use ringsmith_runtime::memory::segment::Backing;
 use ringsmith_runtime::transport::{
-    Connections, Direction, Geometry, LinkError, MemoryUse, Options, SharedMemory, TransportKind, Zone,
+    Connections, Direction, Geometry, LinkError, MemoryUse, Movers, Options, SharedMemory, TransportKind,
+    Zone,
 };
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
@@ -262,12 +263,17 @@ fn main() {
         let options = Options { shared_memory: SharedMemory::Only, ..Options::default() };
         let run = move || traffic_between_threads(geometry, options, TransportKind::Shm, 200);
         trial(format!("threads_shm_slots_{slots}"), Box::new(run));
-        for sockets_per_pair in 1..=2 {
+        for (name, sockets_per_pair, movers) in [
+            ("everybody", 1, Movers::Everybody),
+            ("thread", 1, Movers::Thread),
+            ("everybody_two", 2, Movers::Everybody),
+            ("thread_two", 2, Movers::Thread),
+        ] {
             let geometry = Geometry { slot_bytes: 640 * 64, ..geometry };
             let options =
-                Options { shared_memory: SharedMemory::Off, sockets_per_pair, ..Options::default() };
-            let run = move || traffic_between_threads(geometry, options, TransportKind::Socket, 100);
-            trial(format!("threads_socket_slots_{slots}_connections_{sockets_per_pair}"), Box::new(run));
+                Options { shared_memory: SharedMemory::Off, sockets_per_pair, movers, ..Options::default() };
+            let run = move || traffic_between_threads(geometry, options, TransportKind::Socket, 60);
+            trial(format!("threads_socket_slots_{slots}_{name}"), Box::new(run));
         }
     }
     for (name, scenario, world) in [

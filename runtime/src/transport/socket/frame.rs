@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! +0   magic     u32   RSF1
-//! +4   kind      u8    1 data, 2 credit, 3 bye, 4 bye heard
+//! +4   kind      u8    1 data, 2 credit, 3 bye, 4 bye heard, 5 broken
 //! +5   zero      u8
 //! +6   channel   u16
-//! +8   sequence  u64   data: the message's number
+//! +8   sequence  u64   data: the message's number; broken: the rank that is to blame
 //! +16  credit    u64   data, credit: how many messages of this channel the sender of the frame has
 //!                      taken out, since the communicator began
 //! +24  bytes     u32   data: bytes of payload behind the frame
@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Bye,
     /// A bye and all before it have been read.
     ByeHeard,
+    /// The sender's communicator is broken; it closes without waiting.
+    Broken,
 }
 
 /// A frame.
@@ -68,6 +70,7 @@ impl Frame {
             Kind::Credit => 2,
             Kind::Bye => 3,
             Kind::ByeHeard => 4,
+            Kind::Broken => 5,
         };
         let mut bytes = [0; FRAME_BYTES];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -96,6 +99,7 @@ impl Frame {
             2 => Kind::Credit,
             3 => Kind::Bye,
             4 => Kind::ByeHeard,
+            5 => Kind::Broken,
             other => return Err(FrameError::Kind(other)),
         };
         let channel = u16::from_le_bytes([bytes[6], bytes[7]]);
@@ -104,6 +108,7 @@ impl Frame {
             Kind::Data => true,
             Kind::Credit => frame.sequence == 0 && frame.bytes == 0,
             Kind::Bye | Kind::ByeHeard => frame == Self::plain(kind),
+            Kind::Broken => frame == (Self { sequence: frame.sequence, ..Self::plain(kind) }),
         };
         if bytes[5] == 0 && plain { Ok(frame) } else { Err(FrameError::Unused(kind)) }
     }
@@ -133,7 +138,8 @@ mod tests {
     #[test]
     fn frames_survive_the_trip() {
         let credit = Frame { sequence: 0, bytes: 0, kind: Kind::Credit, ..DATA };
-        for frame in [DATA, credit, Frame::plain(Kind::Bye), Frame::plain(Kind::ByeHeard)] {
+        let broken = Frame { sequence: 3, ..Frame::plain(Kind::Broken) };
+        for frame in [DATA, credit, Frame::plain(Kind::Bye), Frame::plain(Kind::ByeHeard), broken] {
             assert_eq!(Frame::decode(&frame.encode(9), 9), Ok(frame));
         }
     }

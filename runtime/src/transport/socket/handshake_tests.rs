@@ -15,6 +15,10 @@ impl Alarm for Still {
         self.0
     }
 
+    fn culprit(&self) -> Option<u32> {
+        None
+    }
+
     fn raise(&self, fault: LinkFault) {
         panic!("nothing can fail yet: {fault}");
     }
@@ -36,6 +40,7 @@ fn offer(addresses: Vec<SocketAddr>) -> Offer {
             zone_cell_bytes: 0,
         },
         sockets_per_pair: 2,
+        machine: String::new(),
         host: None,
         only_shared_memory: false,
         handover: String::new(),

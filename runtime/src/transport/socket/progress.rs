@@ -1,36 +1,42 @@
-//! The thread that moves the messages of all socket links of a communicator.
+//! The engine that moves the messages of all socket links of a communicator, and its thread.
 //!
-//! It looks at what executor threads have rung for, sends, receives, and starts over. While a thread is
-//! inside a collective it polls, yielding the core between rounds that brought nothing; after
-//! [`POLL_FOR`] of those, or outside of collectives, it sleeps until a doorbell or a socket wakes it. It
-//! ends when the connections are closed: what was published is sent, each peer is told goodbye, and the
-//! confirmation is awaited, all within a bounded time. One thread serves the whole communicator; a
-//! thread per NIC would be several of these, each with its own board and wires.
+//! A *round* looks at what executor threads have rung for, sends, and receives, all without waiting.
+//! The thread makes rounds as long as they bring something; then, while somebody is inside a
+//! collective, it polls for up to [`POLL_FOR`], yielding the core between rounds; else it sleeps until
+//! a doorbell or a socket wakes it. In a crowd (see [`doorbell`](super::super::doorbell)) executor
+//! threads make rounds too, and the thread naps instead of polling.
+//!
+//! It ends when the connections are closed: what was published is sent, each peer is told goodbye, and
+//! the confirmation is awaited, all within a bounded time. One engine serves the whole communicator; one
+//! per NIC would be several of these, each with its own board and wires.
 
-use super::super::doorbell::Board;
+use super::super::doorbell::{Board, Helper};
 use super::super::error::LinkFault;
 use super::super::{Alarm, LinkError};
 use super::wire::{Activity, Wire, WireError};
 use crate::memory::mapping::Mapping;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the thread polls inside a collective after the last thing that happened. Ours: several
 /// times what waking a thread costs, and far below what a person notices of a busy core.
 const POLL_FOR: Duration = Duration::from_micros(200);
+/// How long the thread naps while executor threads make rounds. Ours: what a message may lie unread
+/// when all of them are busy with something else.
+const NAP: Duration = Duration::from_micros(200);
+/// Up to this many sockets are cheaper to read in vain than to ask about.
+const FEW_WIRES: usize = 2;
 /// Sockets looked at in one call.
 const EVENTS: usize = 64;
-const BELL: u64 = u64::MAX;
 
 /// What the thread gets and, in part, shares.
 pub(crate) struct Plan {
     pub(crate) rank: u32,
-    pub(crate) board: Arc<Board>,
     pub(crate) wires: Vec<Wire>,
     /// Channels per peer, to find a wire from a place on the board.
     pub(crate) channels: u32,
@@ -75,14 +81,20 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Starts it.
-    pub(crate) fn start(plan: Plan) -> Result<Self, LinkError> {
-        let (rank, board) = (plan.rank, Arc::clone(&plan.board));
+    pub(crate) fn start(plan: Plan, board: &Arc<Board>) -> Result<Self, LinkError> {
+        let rank = plan.rank;
         let failed = |call| move |source: std::io::Error| LinkError::Progress { rank, call, source };
         let events = events(&plan).map_err(|errno| failed("epoll")(errno.into()))?;
+        let alarm = Arc::clone(&plan.alarm);
         let run = Run { plan, events, ready: Vec::new(), closing: None };
-        let thread = std::thread::Builder::new().name(format!("ringsmith-net{rank}"));
-        let thread = thread.spawn(move || run.guarded()).map_err(failed("starting a thread"))?;
-        Ok(Self { board, thread: Some(thread), process: std::process::id() })
+        let engine = Arc::new(Engine { run: Mutex::new(Some(run)) });
+        board.set_helper(engine.clone());
+        let watch = Watch { rank, alarm };
+        let name = format!("ringsmith-net{rank}");
+        let shared = Arc::clone(board);
+        let thread = std::thread::Builder::new().name(name).spawn(move || engine.work(&shared, &watch));
+        let thread = Some(thread.map_err(failed("starting a thread"))?);
+        Ok(Self { board: Arc::clone(board), thread, process: std::process::id() })
     }
 }
 
@@ -101,83 +113,147 @@ impl Drop for Progress {
     }
 }
 
-fn events(plan: &Plan) -> Result<OwnedFd, Errno> {
+/// Makes rounds, for whoever holds the lock. None once closed.
+struct Engine {
+    run: Mutex<Option<Run>>,
+}
+
+impl Helper for Engine {
+    fn try_round(&self, board: &Board, look: bool) -> bool {
+        match self.run.try_lock() {
+            Ok(mut run) => {
+                match run.as_mut() {
+                    Some(run) if look => {
+                        run.round(board);
+                    }
+                    Some(run) => {
+                        run.take_news(board);
+                        run.send();
+                    }
+                    None => {}
+                }
+                true
+            }
+            // After a panic in a round the thread reports it.
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => false,
+        }
+    }
+}
+
+impl Engine {
+    /// The thread's work, until the connections are closed.
+    fn work(&self, board: &Board, watch: &Watch) {
+        let mut busy_until = Instant::now();
+        loop {
+            let mut guard = self.run.lock().expect("no round panics; see Watch");
+            let run = guard.as_mut().expect("only this thread takes it out");
+            if run.is_closed(board) {
+                *guard = None;
+                return;
+            }
+            let moved = run.round(board);
+            let closing = run.closing.map(|begun| run.close_rest(begun));
+            if moved {
+                busy_until = Instant::now() + POLL_FOR;
+            } else if closing.is_some() {
+                run.look(closing);
+            } else if board.is_active() && board.is_crowded() {
+                drop(guard);
+                board.nap(NAP);
+            } else if board.is_active() && Instant::now() < busy_until {
+                drop(guard);
+                std::thread::yield_now();
+            } else {
+                let events = Arc::clone(&run.events);
+                drop(guard);
+                if board.doze() {
+                    if let Err(errno) = wait_for(&events, board) {
+                        watch.report(format!("waiting for sockets failed: {errno}"));
+                        return;
+                    }
+                    busy_until = Instant::now() + POLL_FOR;
+                }
+            }
+        }
+    }
+}
+
+/// Sleeps until a socket or the bell is ready. Whoever makes the next round serves the sockets; the bell
+/// is this thread's alone, since a ring that somebody else took might leave it asleep.
+fn wait_for(events: &OwnedFd, board: &Board) -> Result<(), Errno> {
+    let mut fds = [PollFd::new(events, PollFlags::IN), PollFd::new(board, PollFlags::IN)];
+    let result = poll(&mut fds, None);
+    board.awake();
+    board.drain();
+    match result {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn events(plan: &Plan) -> Result<Arc<OwnedFd>, Errno> {
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    epoll::add(&events, &*plan.board, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
     for (index, wire) in (0u64..).zip(&plan.wires) {
         epoll::add(&events, wire.fd(), epoll::EventData::new_u64(index), epoll::EventFlags::IN)?;
     }
-    Ok(events)
+    Ok(Arc::new(events))
 }
 
 struct Run {
     plan: Plan,
-    events: OwnedFd,
+    events: Arc<OwnedFd>,
     /// Wires with something to send, which may not have it any more.
     ready: Vec<usize>,
     closing: Option<Instant>,
 }
 
-/// Reports a panic of the thread, which would otherwise leave every executor waiting.
+/// Reports the thread's end, which would otherwise leave every executor waiting.
 struct Watch {
     rank: u32,
     alarm: Arc<dyn Alarm>,
 }
 
+impl Watch {
+    fn report(&self, reason: String) {
+        self.alarm.raise(LinkFault::Progress { rank: self.rank, reason });
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let reason = "it panicked, which is a bug in this program".to_owned();
-            self.alarm.raise(LinkFault::Progress { rank: self.rank, reason });
+            self.report("it panicked, which is a bug in this program".to_owned());
         }
     }
 }
 
 impl Run {
-    fn guarded(mut self) {
-        let _watch = Watch { rank: self.plan.rank, alarm: Arc::clone(&self.plan.alarm) };
-        if let Err(errno) = self.run() {
-            let reason = format!("waiting for sockets failed: {errno}");
-            self.plan.alarm.raise(LinkFault::Progress { rank: self.plan.rank, reason });
-        }
-    }
-
-    fn run(&mut self) -> Result<(), Errno> {
-        let mut busy_until = Instant::now();
-        while !self.is_closed() {
-            let mut moved = self.take_news();
+    /// Does what can be done without waiting. True if anything moved.
+    fn round(&mut self, board: &Board) -> bool {
+        let mut moved = self.take_news(board);
+        moved |= self.send();
+        moved |=
+            if self.plan.wires.len() <= FEW_WIRES { self.try_all() } else { self.look(Some(Duration::ZERO)) };
+        if !moved && self.queue_credits() {
             moved |= self.send();
-            moved |= self.look(Some(Duration::ZERO))?;
-            if moved {
-                busy_until = Instant::now() + POLL_FOR;
-            } else if self.queue_credits() {
-                self.send();
-            } else if let Some(begun) = self.closing {
-                self.look(Some(self.close_rest(begun)))?;
-            } else if self.plan.board.is_active() && Instant::now() < busy_until {
-                std::thread::yield_now();
-            } else if self.plan.board.doze() {
-                let result = self.look(None);
-                self.plan.board.awake();
-                result?;
-                busy_until = Instant::now() + POLL_FOR;
-            }
         }
-        Ok(())
+        moved
     }
 
     /// Whether the thread's work is over. Starts closing when asked to.
-    fn is_closed(&mut self) -> bool {
-        if !self.plan.board.stopping() {
+    fn is_closed(&mut self, board: &Board) -> bool {
+        if !board.stopping() {
             return false;
         }
         if self.plan.alarm.raised() {
-            // Peers learn of a failure from connections that end without goodbye.
+            let culprit = self.plan.alarm.culprit().unwrap_or(self.plan.rank);
+            let open = |wire: &&mut Wire| !wire.bye().over;
+            self.plan.wires.iter_mut().filter(open).for_each(|wire| wire.say_broken(culprit));
             return true;
         }
         let begun = *self.closing.get_or_insert_with(Instant::now);
         // The stop may have overtaken the last news.
-        self.take_news();
+        self.take_news(board);
         for index in 0..self.plan.wires.len() {
             let wire = &mut self.plan.wires[index];
             if !wire.bye().over && !wire.bye().said {
@@ -201,10 +277,10 @@ impl Run {
     }
 
     /// Looks at the ends that executor threads rang for.
-    fn take_news(&mut self) -> bool {
+    fn take_news(&mut self, board: &Board) -> bool {
         let Self { plan, ready, closing, .. } = self;
         let closing = closing.is_some();
-        let Plan { board, wires, channels, stride, alarm, rank, .. } = plan;
+        let Plan { wires, channels, stride, alarm, rank, .. } = plan;
         board.take(|end| {
             let end = end as u32;
             let (peer, channel, inward) = (end / (2 * *channels), end / 2 % *channels, end % 2 == 1);
@@ -263,7 +339,7 @@ impl Run {
             let mut flags = epoll::EventFlags::IN;
             flags.set(epoll::EventFlags::OUT, wire.blocked);
             let data = epoll::EventData::new_u64(index as u64);
-            if let Err(errno) = epoll::modify(&self.events, wire.fd(), data, flags) {
+            if let Err(errno) = epoll::modify(&*self.events, wire.fd(), data, flags) {
                 self.fail(index, WireError::Own(format!("epoll_ctl failed: {errno}")));
             }
         }
@@ -276,35 +352,45 @@ impl Run {
         }
     }
 
+    /// Serves every socket, ready or not.
+    fn try_all(&mut self) -> bool {
+        let mut any = false;
+        for index in 0..self.plan.wires.len() {
+            let mut flags = epoll::EventFlags::IN;
+            flags.set(epoll::EventFlags::OUT, self.plan.wires[index].blocked);
+            any |= self.serve(index, flags);
+        }
+        any
+    }
+
     /// Asks for ready sockets, waiting as long as said, and serves them.
-    fn look(&mut self, timeout: Option<Duration>) -> Result<bool, Errno> {
+    fn look(&mut self, timeout: Option<Duration>) -> bool {
         let mut space = [const { std::mem::MaybeUninit::uninit() }; EVENTS];
         let timeout = timeout.map(|timeout| rustix::time::Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: timeout.subsec_nanos().into(),
         });
-        let (found, _) = match epoll::wait(&self.events, &mut space, timeout.as_ref()) {
-            Ok(found) => found,
-            Err(Errno::INTR) => return Ok(false),
-            Err(errno) => return Err(errno),
+        let found = match epoll::wait(&*self.events, &mut space, timeout.as_ref()) {
+            Ok((found, _)) => found,
+            Err(Errno::INTR) => return false,
+            Err(errno) => {
+                let reason = format!("asking for ready sockets failed: {errno}");
+                self.plan.alarm.raise(LinkFault::Progress { rank: self.plan.rank, reason });
+                return false;
+            }
         };
         let mut any = false;
         for event in found {
             let data = event.data;
-            if data.u64() == BELL {
-                self.plan.board.drain();
-                continue;
-            }
-            let index = data.u64() as usize;
-            any |= self.serve(index, event.flags);
+            any |= self.serve(data.u64() as usize, event.flags);
         }
-        Ok(any)
+        any
     }
 
     fn serve(&mut self, index: usize, flags: epoll::EventFlags) -> bool {
         let peer = index as u32 / self.plan.stride;
         if self.plan.wires[index].bye().over {
-            let _ = epoll::delete(&self.events, self.plan.wires[index].fd());
+            let _ = epoll::delete(&*self.events, self.plan.wires[index].fd());
             return false;
         }
         let mut any = false;
@@ -324,7 +410,7 @@ impl Run {
         }
         if wire.bye().over {
             // Its messages, if any were left, have nowhere to go.
-            let _ = epoll::delete(&self.events, wire.fd());
+            let _ = epoll::delete(&*self.events, wire.fd());
             return true;
         }
         if wire.has_output() && (!wire.blocked || flags.contains(epoll::EventFlags::OUT)) {
@@ -340,7 +426,7 @@ impl Run {
             report(self.plan.rank, &*self.plan.alarm, wire, error);
         }
         wire.give_up();
-        let _ = epoll::delete(&self.events, wire.fd());
+        let _ = epoll::delete(&*self.events, wire.fd());
     }
 }
 
@@ -355,6 +441,12 @@ fn report(rank: u32, alarm: &dyn Alarm, wire: &Wire, error: WireError) {
     let (peer, address) = (wire.peer(), wire.address().to_owned());
     alarm.raise(match error {
         WireError::Lost(reason) => LinkFault::PeerLost { rank, peer, address, reason },
+        WireError::Told(culprit) if culprit != peer => {
+            LinkFault::PeerLost { rank, peer: culprit, address, reason: format!("rank {peer} has lost it") }
+        }
+        WireError::Told(_) => {
+            LinkFault::PeerLost { rank, peer, address, reason: "it has given up".to_owned() }
+        }
         WireError::Protocol(reason) => LinkFault::Protocol { rank, peer, address, reason },
         WireError::Own(reason) => LinkFault::Progress { rank, reason },
     });

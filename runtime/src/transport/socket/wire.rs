@@ -30,6 +30,8 @@ const TURN_BYTES: usize = 4 << 20;
 pub(crate) enum WireError {
     /// It has ended.
     Lost(String),
+    /// The peer's communicator is broken, and this rank is to blame, it says.
+    Told(u32),
     /// The peer sent what it may not.
     Protocol(String),
     /// This process did what it may not.
@@ -271,6 +273,14 @@ impl Wire {
         }
     }
 
+    /// Tells the peer, as far as that needs no waiting, that the communicator is broken and by whom.
+    pub(crate) fn say_broken(&mut self, culprit: u32) {
+        // What has been begun must be finished first; the rest is of no use to anybody.
+        self.output.truncate(usize::from(self.written > 0));
+        self.push_plain(Frame { sequence: culprit.into(), ..Frame::plain(Kind::Broken) });
+        let _ = self.send(|_, _| ());
+    }
+
     /// Sends what the kernel takes. True if anything was sent; `moved` hears of each message.
     pub(crate) fn send(&mut self, mut moved: impl FnMut(u32, u64)) -> Result<bool, WireError> {
         let mut any = false;
@@ -479,7 +489,7 @@ impl Wire {
         let frame =
             Frame::decode(bytes, self.made.key).map_err(|error| WireError::Protocol(format!("{error}")))?;
         self.stash_start += FRAME_BYTES;
-        if self.bye.heard && frame.kind != Kind::ByeHeard {
+        if self.bye.heard && !matches!(frame.kind, Kind::ByeHeard | Kind::Broken) {
             return Err(WireError::Protocol(format!("a frame of kind {:?} after its goodbye", frame.kind)));
         }
         match frame.kind {
@@ -496,6 +506,10 @@ impl Wire {
             Kind::Bye => {
                 self.bye.heard = true;
                 self.push_plain(Frame::plain(Kind::ByeHeard));
+            }
+            Kind::Broken => {
+                let culprit = u32::try_from(frame.sequence).unwrap_or(self.made.peer);
+                return Err(WireError::Told(culprit));
             }
             Kind::ByeHeard if self.bye.said => self.bye.confirmed = true,
             Kind::ByeHeard => {

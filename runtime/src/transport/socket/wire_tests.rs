@@ -241,6 +241,18 @@ fn goodbyes_are_confirmed_and_then_the_end_is_no_loss() {
 }
 
 #[test]
+fn a_broken_peer_says_who_is_to_blame() {
+    let mut scene = scene();
+    scene.out.publish(0, 5);
+    scene.wire.notice_out(1).expect("one message");
+    scene.wire.say_broken(7);
+    let broken = scene.hear();
+    assert_eq!((broken.kind, broken.sequence), (Kind::Broken, 7));
+    scene.say(broken);
+    assert_eq!(scene.complaint(), WireError::Told(7));
+}
+
+#[test]
 fn nothing_but_a_confirmation_may_follow_a_goodbye() {
     let mut scene = scene();
     scene.say(Frame::plain(Kind::Bye));
