@@ -65,6 +65,12 @@ pub struct Source {
 }
 
 /// What an op of a kernel plan does.
+///
+/// | op | reads | writes | signals | waits |
+/// | --- | --- | --- | --- | --- |
+/// | `wait` | | | | a counter |
+/// | `signal` | | | a counter | |
+/// | `move` | every source | every destination that is not its only source | cells among the destinations | cells among the sources |
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KernelOpKind {
     /// Wait for a counter.

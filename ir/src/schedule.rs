@@ -75,7 +75,16 @@ pub struct Slice {
     pub chunk: u32,
 }
 
-/// What an op does. The table in [`crate::ops`] lists each one's reads, writes, signals and waits.
+/// What an op does.
+///
+/// | op | reads | writes | signals | waits |
+/// | --- | --- | --- | --- | --- |
+/// | `put` | own `src` | peer's `dst`, complete at the wait for the link's next signal | | |
+/// | `get` | peer's `src`, as of the signal last waited for on the link | own `dst` | | |
+/// | `signal` | | | the link | |
+/// | `wait` | | | | the link |
+/// | `reduce` | own `src` and `dst` | own `dst` | | |
+/// | `copy` | own `src` | own `dst` | | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpKind {
     /// Write a local chunk into a peer's memory. The peer may read it only after it has waited for

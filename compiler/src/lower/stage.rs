@@ -178,24 +178,19 @@ impl Stager<'_> {
     fn build(mut self) -> KernelPlan {
         let mut lanes: PrimaryMap<Lane, KernelLane> = PrimaryMap::new();
         let mut ends: SecondaryMap<Link, (Option<LaneName>, Option<LaneName>)> = SecondaryMap::new();
-        let mut next = 0;
         for rank in (0..self.schedule.ranks).map(Rank::from_u32) {
             let own: Vec<Lane> =
                 self.schedule.lanes.iter().filter(|(_, d)| d.name.rank == rank).map(|(l, _)| l).collect();
-            debug_assert!(own.iter().all(|l| l.index() >= next), "lanes are ordered by rank");
-            next = own.last().map_or(next, |l| l.index());
-            for (position, lane) in own.iter().enumerate() {
-                let name = self.schedule.lanes[*lane].name;
-                let mut ops = self.lane(*lane, &mut ends);
-                if position == 0 {
-                    self.insert_copies(rank, &mut ops);
-                }
-                lanes.push(KernelLane { name, ops });
-            }
-            if own.is_empty() && !self.copies[rank.index()].is_empty() {
-                let mut ops = Vec::new();
-                self.insert_copies(rank, &mut ops);
-                lanes.push(KernelLane { name: LaneName { rank, index: 0 }, ops });
+            let mut own_lanes: Vec<KernelLane> = own
+                .iter()
+                .map(|lane| {
+                    let name = self.schedule.lanes[*lane].name;
+                    KernelLane { name, ops: self.lane(*lane, &mut ends) }
+                })
+                .collect();
+            self.insert_copies(rank, &mut own_lanes);
+            for lane in own_lanes {
+                lanes.push(lane);
             }
         }
         let (links, renamed) = self.links(&ends);
@@ -317,17 +312,26 @@ impl Stager<'_> {
         out.ops
     }
 
-    /// Copies stand before the first op that sends the same input, where fusing can join them, or at
-    /// the lane's end.
-    fn insert_copies(&mut self, rank: Rank, ops: &mut Vec<KernelOp>) {
+    /// Copies stand behind the first op that sends the same input, where fusing can join them, or at the
+    /// end of the rank's first lane, which is made where it has none.
+    fn insert_copies(&mut self, rank: Rank, lanes: &mut Vec<KernelLane>) {
+        let copies = std::mem::take(&mut self.copies[rank.index()]);
+        if lanes.is_empty() && !copies.is_empty() {
+            lanes.push(KernelLane { name: LaneName { rank, index: 0 }, ops: Vec::new() });
+        }
         let alone = self.schedule.ranks == 1 && self.reduces();
-        for chunk in std::mem::take(&mut self.copies[rank.index()]) {
+        for chunk in copies {
             let src = Source { place: Place::Input(chunk), pre: self.reduces() };
             let dst = vec![Place::Output(chunk)];
             let kind = KernelOpKind::Move { dst, src: vec![src], post: alone, chunk };
-            let reads = |op: &KernelOp| matches!(&op.kind, KernelOpKind::Move { src: s, .. } if s.len() == 1 && s[0] == src);
-            let at = ops.iter().position(reads).map_or(ops.len(), |i| i + 1);
-            ops.insert(at, KernelOp { kind, origin: Vec::new() });
+            let sends =
+                |op: &KernelOp| matches!(&op.kind, KernelOpKind::Move { src: s, .. } if s[..] == [src]);
+            let found = lanes
+                .iter()
+                .enumerate()
+                .find_map(|(lane, l)| Some((lane, l.ops.iter().position(sends)? + 1)));
+            let (lane, at) = found.unwrap_or((0, lanes[0].ops.len()));
+            lanes[lane].ops.insert(at, KernelOp { kind, origin: Vec::new() });
         }
     }
 }

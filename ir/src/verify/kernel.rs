@@ -104,9 +104,12 @@ fn check_op(plan: &KernelPlan, lane: LaneName, op: &KernelOpKind) -> Result<(), 
     match op {
         KernelOpKind::Wait(counter) => check_counter(plan, lane, *counter, false),
         KernelOpKind::Signal(counter) => check_counter(plan, lane, *counter, true),
-        KernelOpKind::Move { dst, src, .. } => {
+        KernelOpKind::Move { dst, src, chunk, .. } => {
             if dst.is_empty() || src.is_empty() {
                 return Err("a move needs a source and a destination".to_owned());
+            }
+            if *chunk >= plan.chunks {
+                return Err(format!("the move is sized as chunk {chunk} of {}", plan.chunks));
             }
             for source in src {
                 check_place(plan, lane, source.place, false)?;
@@ -431,8 +434,16 @@ impl<'a> Run<'a> {
         }
         let rank = self.plan.lanes[at.lane].name.rank;
         let tile = self.at[at.lane.index()].tile;
+        let only_source = match src {
+            [source] => Some(self.location(rank, tile, source.place, false)),
+            _ => None,
+        };
         for place in dst {
             let location = self.location(rank, tile, *place, true);
+            // A copy onto itself (in place, input to output) is no write: executors leave it out.
+            if only_source == Some(location) && self.machine.value(location) == value {
+                continue;
+            }
             self.machine.write(at, location, value);
             if let Place::Cell(link, cell) = place {
                 self.machine.signal(at, self.cell(*link, *cell), Vec::new());

@@ -1,6 +1,6 @@
 //! The verifier: the only maker of [`Verified`] values.
 //!
-//! It runs twice on one engine ([`machine`]): on the schedule (what the author meant) and on the
+//! It runs twice on one engine (`machine`): on the schedule (what the author meant) and on the
 //! kernel plan (what will run). Both runs are exact, not heuristic: programs are deterministic, so
 //! one run over symbolic values decides deadlock, races and results for all inputs and timings.
 //!
