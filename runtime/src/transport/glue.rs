@@ -31,7 +31,7 @@ impl Alarm for Fault {
             Reason::PeerLost { rank, .. }
             | Reason::AbortedBy { rank, .. }
             | Reason::Transport { rank, .. } => Some(*rank),
-            Reason::AbortedLocally { .. } => None,
+            Reason::AbortedLocally { .. } | Reason::RootLost { .. } => None,
         }
     }
 
