@@ -57,7 +57,9 @@ fn a_line_holds_one_sentence() {
                     text.trim_start().starts_with(['-', '*', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
                 *next == number + 1 && !item
             });
-            if continues && !text.trim_end().trim_end_matches(['*', '_']).ends_with(['.', '?', '!', ':', ')', ';']) {
+            if continues
+                && !text.trim_end().trim_end_matches(['*', '_']).ends_with(['.', '?', '!', ':', ')', ';'])
+            {
                 broken.push(format!("{}:{number}: a broken sentence: {line}", file.path));
             }
         }
