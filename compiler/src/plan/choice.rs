@@ -233,10 +233,11 @@ pub fn choose(request: Request, machine: &Machine, options: &Options) -> Result<
     Prices::new(request, machine, options)?.at(request.bytes)
 }
 
-/// Chooses for all sizes: stretches without gaps from 0 to the largest, so that a communicator can plan
-/// once. Neighbours differ.
+/// Chooses for all sizes, so that a communicator can plan once: stretches from the smallest to the
+/// largest, neighbours different. Sizes that nothing passes for are in none of them. [`stretch_at`] finds
+/// the one of a size.
 ///
-/// Errors: at some size nothing passes the filters and fits the machine; the size is named.
+/// Errors: nothing passes at any size.
 pub fn choose_range(
     collective: Collective,
     root: u32,
@@ -244,31 +245,32 @@ pub fn choose_range(
     options: &Options,
 ) -> Result<Vec<Stretch>, NothingLeft> {
     let prices = Prices::new(Request { collective, root, bytes: 0 }, machine, options)?;
-    let mut stretches: Vec<Stretch> = Vec::new();
-    let mut from = 0;
-    let mut current = prices.best(from).ok_or_else(|| prices.nothing(from))?;
+    let mut found: Vec<(Option<usize>, u64)> = vec![(prices.best(0), 0)];
     // From 2^48 bytes on nothing changes any more.
     for exponent in 0..49 {
         for size in [1 << exponent, (1 << exponent) + (1_u64 << exponent) / 2] {
             for _ in 0..CHANGES {
-                let Some(at) = prices.next_change(current, from, size)? else { break };
-                stretches.push(prices.stretch(current, from, at - 1));
-                from = at;
-                current = prices.best(at).ok_or_else(|| prices.nothing(at))?;
+                let (current, from) = found[found.len() - 1];
+                let Some(at) = prices.next_change(current, from, size) else { break };
+                found.push((prices.best(at), at));
             }
         }
     }
-    stretches.push(prices.stretch(current, from, u64::MAX));
-    // A candidate that wins twice in a row was interrupted by one that a bisection stepped over.
-    stretches.dedup_by(|next, kept| {
-        let same =
-            (next.algorithm, next.protocol, next.channels) == (kept.algorithm, kept.protocol, kept.channels);
-        if same {
-            kept.last_bytes = next.last_bytes;
-        }
-        same
-    });
-    Ok(stretches)
+    // A candidate that comes twice in a row was interrupted by one that a bisection stepped over.
+    found.dedup_by_key(|(best, _)| *best);
+    let ends = found.iter().skip(1).map(|(_, from)| from - 1).chain([u64::MAX]);
+    let stretches: Vec<Stretch> = found
+        .iter()
+        .zip(ends)
+        .filter_map(|(&(best, from), last)| best.map(|best| prices.stretch(best, from, last)))
+        .collect();
+    if stretches.is_empty() { Err(prices.nothing(0)) } else { Ok(stretches) }
+}
+
+/// The stretch that a size lies in.
+pub fn stretch_at(stretches: &[Stretch], bytes: u64) -> Option<&Stretch> {
+    let after = stretches.partition_point(|s| s.first_bytes <= bytes);
+    stretches[..after].last().filter(|s| bytes <= s.last_bytes)
 }
 
 /// How many steps the verifier takes for a plan of so many messages.
@@ -526,21 +528,21 @@ impl<'a> Prices<'a> {
     }
 
     /// The first size after `from` and up to `to` at which `current` is not the choice, found by
-    /// bisection; none if it is at `to`.
-    fn next_change(&self, current: usize, from: u64, to: u64) -> Result<Option<u64>, NothingLeft> {
-        if to <= from || self.best(to).ok_or_else(|| self.nothing(to))? == current {
-            return Ok(None);
+    /// bisection; none if it is the choice at `to`.
+    fn next_change(&self, current: Option<usize>, from: u64, to: u64) -> Option<u64> {
+        if to <= from || self.best(to) == current {
+            return None;
         }
         let (mut same, mut other) = (from, to);
         while other - same > 1 {
             let middle = same + (other - same) / 2;
-            if self.best(middle) == Some(current) {
+            if self.best(middle) == current {
                 same = middle;
             } else {
                 other = middle;
             }
         }
-        Ok(Some(other))
+        Some(other)
     }
 
     fn stretch(&self, entry: usize, first_bytes: u64, last_bytes: u64) -> Stretch {

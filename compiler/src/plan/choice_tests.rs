@@ -2,7 +2,7 @@
 
 use super::{
     Filter, Machine, NothingLeft, Options, Request, Verdict, candidates, choose, choose_range, explain,
-    instantiate,
+    instantiate, stretch_at,
 };
 use crate::lower;
 use ringsmith_ir::expand::expand;
@@ -80,6 +80,20 @@ fn stretches_have_no_gaps_and_hold_what_a_single_choice_would_be() {
             }
         }
     }
+}
+
+#[test]
+fn sizes_that_nothing_passes_for_are_in_no_stretch() {
+    let machine = Machine::cpu(vec![0; 4], 64);
+    let options = Options { protocols: Filter::Only(vec!["ll".into()]), ..Options::default() };
+    let stretches = choose_range(Collective::AllReduce, 0, &machine, &options).expect("small sizes pass");
+    assert_eq!(stretch_at(&stretches, 8).map(|s| s.protocol), Some(Protocol::Ll));
+    assert_eq!(stretch_at(&stretches, 1 << 30), None);
+    let last = stretches.last().expect("there is one").last_bytes;
+    assert!(stretch_at(&stretches, last).is_some() && stretch_at(&stretches, last + 1).is_none());
+    assert!(choose(request(Collective::AllReduce, last), &machine, &options).is_ok());
+    assert!(choose(request(Collective::AllReduce, last + 1), &machine, &options).is_err());
+    assert!(choose_range(Collective::Broadcast, 0, &machine, &options).is_err());
 }
 
 #[test]

@@ -84,6 +84,16 @@ impl Load {
         }
     }
 
+    fn add(&mut self, other: &Self) {
+        self.local += other.local;
+        self.remote += other.remote;
+        self.local_copies += other.local_copies;
+        self.remote_copies += other.remote_copies;
+        self.reductions += other.reductions;
+        self.outgoing += other.outgoing;
+        self.incoming += other.incoming;
+    }
+
     /// Time of one thread for messages of `bytes` bytes.
     fn work_ns(&self, machine: &Machine, zone: bool, bytes: f64) -> f64 {
         let near = if zone { machine.zone } else { machine.shm };
@@ -104,7 +114,7 @@ impl Load {
 
 /// The loads that can limit a round. Which is the largest depends on the size, so the few that no other
 /// one exceeds in every kind are kept.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Busiest(Vec<Load>);
 
 impl Busiest {
@@ -129,46 +139,79 @@ impl Busiest {
 }
 
 /// One round, or a whole tile, on a machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Phase {
     repeat: f64,
     ranks: Busiest,
     hosts: Busiest,
     /// The most ranks of a host that take part.
     active: u32,
-    /// Whether some host has more ranks than cores.
+    /// Whether some host that takes part has more ranks than cores.
     crowded: bool,
     crosses: bool,
 }
 
-impl Phase {
-    fn new(machine: &Machine, repeat: u32, rank_loads: &[Load], crosses: bool) -> Self {
-        let host_count = machine.hosts.iter().max().map_or(0, |h| *h as usize + 1);
-        let mut host_loads = vec![Load::default(); host_count];
-        let mut active = vec![0; host_count];
-        let mut present = vec![0; host_count];
-        for (load, &host) in rank_loads.iter().zip(&machine.hosts) {
-            let sum = &mut host_loads[host as usize];
-            sum.local += load.local;
-            sum.remote += load.remote;
-            sum.local_copies += load.local_copies;
-            sum.remote_copies += load.remote_copies;
-            sum.reductions += load.reductions;
-            sum.outgoing += load.outgoing;
-            sum.incoming += load.incoming;
-            active[host as usize] += u32::from(*load != Load::default());
-            present[host as usize] += 1;
-        }
-        Self {
-            repeat: f64::from(repeat),
-            ranks: Busiest::of(rank_loads.iter().copied()),
-            hosts: Busiest::of(host_loads.into_iter()),
-            active: active.into_iter().max().unwrap_or(0),
-            crowded: present.into_iter().any(|ranks: u32| ranks > machine.cores_per_host),
-            crosses,
-        }
+/// Adds up the loads of the ranks that take part in a round.
+struct Adder<'a> {
+    machine: &'a Machine,
+    /// Ranks of each host.
+    present: Vec<u32>,
+    /// The load of every rank, and the ranks whose load is not nothing.
+    loads: Vec<Load>,
+    touched: Vec<u32>,
+    crosses: bool,
+}
+
+impl<'a> Adder<'a> {
+    fn new(machine: &'a Machine) -> Self {
+        let mut present = vec![0; machine.hosts.iter().max().map_or(0, |h| *h as usize + 1)];
+        machine.hosts.iter().for_each(|h| present[*h as usize] += 1);
+        let loads = vec![Load::default(); machine.hosts.len()];
+        Self { machine, present, loads, touched: Vec::new(), crosses: false }
     }
 
+    fn add(&mut self, message: &Message) {
+        let local = self.machine.is_local(message.from, message.to);
+        self.crosses |= !local;
+        for rank in [message.from, message.to] {
+            if self.loads[rank as usize] == Load::default() {
+                self.touched.push(rank);
+            }
+        }
+        self.loads[message.from as usize].send(message, local);
+        self.loads[message.to as usize].receive(message, local);
+    }
+
+    /// The phase of what was added, and a clean slate.
+    fn finish(&mut self, repeat: u32) -> Phase {
+        let mut ranks: Vec<u32> = std::mem::take(&mut self.touched);
+        // Host by host, and ranks in order, so that sums are the same on every rank that plans.
+        ranks.sort_unstable_by_key(|r| (self.machine.hosts[*r as usize], *r));
+        ranks.dedup();
+        let host = |r: u32| self.machine.hosts[r as usize];
+        let groups: Vec<&[u32]> = ranks.chunk_by(|a, b| host(*a) == host(*b)).collect();
+        let sum = |group: &[u32]| {
+            group.iter().fold(Load::default(), |mut sum, r| {
+                sum.add(&self.loads[*r as usize]);
+                sum
+            })
+        };
+        let phase = Phase {
+            repeat: f64::from(repeat),
+            ranks: Busiest::of(ranks.iter().map(|r| self.loads[*r as usize])),
+            hosts: Busiest::of(groups.iter().map(|g| sum(g))),
+            active: groups.iter().map(|g| g.len() as u32).max().unwrap_or(0),
+            crowded: groups.iter().any(|g| self.present[host(g[0]) as usize] > self.machine.cores_per_host),
+            crosses: std::mem::take(&mut self.crosses),
+        };
+        for rank in ranks {
+            self.loads[rank as usize] = Load::default();
+        }
+        phase
+    }
+}
+
+impl Phase {
     fn work_ns(&self, machine: &Machine, zone: bool, bytes: f64, channels: f64) -> f64 {
         let threads = f64::from(machine.threads_per_rank).min(channels);
         let cores = f64::from(machine.cores_per_host).min(f64::from(self.active.max(1)) * threads);
@@ -200,28 +243,24 @@ pub(super) struct Footprint {
 
 impl Footprint {
     pub(super) fn new(traffic: &Traffic, machine: &Machine) -> Self {
-        let ranks = machine.hosts.len();
-        let mut whole = vec![Load::default(); ranks];
-        let mut rounds = Vec::with_capacity(traffic.rounds.len());
-        let mut crosses_ever = false;
-        for round in &traffic.rounds {
-            let mut loads = vec![Load::default(); ranks];
-            let mut crosses = false;
+        let mut adder = Adder::new(machine);
+        let mut all = Adder::new(machine);
+        let mut rounds: Vec<Phase> = Vec::new();
+        for round in traffic.rounds.iter().filter(|r| r.repeat > 0 && !r.messages.is_empty()) {
             for message in &round.messages {
-                let local = machine.is_local(message.from, message.to);
-                crosses |= !local;
-                loads[message.from as usize].send(message, local);
-                loads[message.to as usize].receive(message, local);
-                let repeated = Message { chunks: message.chunks * round.repeat, ..*message };
-                whole[message.from as usize].send(&repeated, local);
-                whole[message.to as usize].receive(&repeated, local);
+                adder.add(message);
+                all.add(&Message { chunks: message.chunks * round.repeat, ..*message });
             }
-            crosses_ever |= crosses;
-            if round.repeat > 0 && !round.messages.is_empty() {
-                rounds.push(Phase::new(machine, round.repeat, &loads, crosses));
+            let phase = adder.finish(round.repeat);
+            match rounds.last_mut() {
+                // The hops of a chain are many and alike.
+                Some(last) if (Phase { repeat: last.repeat, ..phase.clone() }) == *last => {
+                    last.repeat += phase.repeat;
+                }
+                Some(_) | None => rounds.push(phase),
             }
         }
-        let whole = Phase::new(machine, 1, &whole, crosses_ever);
+        let whole = all.finish(1);
         Self { chunks: traffic.chunks, flow: traffic.flow, rounds, whole }
     }
 

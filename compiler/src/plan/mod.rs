@@ -45,6 +45,7 @@ mod two_shot_all_reduce;
 
 pub use choice::{
     Candidate, Choice, Filter, NothingLeft, Options, Request, Stretch, Verdict, choose, choose_range,
+    stretch_at,
 };
 pub use cost::Predicted;
 pub use explain::explain;
