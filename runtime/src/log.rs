@@ -129,7 +129,7 @@ pub fn install(config: &Config) -> Result<()> {
         prefix: format!("{}:{}", host::name(), std::process::id()),
         sink: Mutex::new(sink),
     };
-    if config.debug >= Level::Version {
+    if config.debug == Level::Version || config.debug >= Level::Info {
         lines.write(format_args!("ringsmith {}", env!("CARGO_PKG_VERSION")));
     }
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines)).map_err(|_| {

@@ -91,6 +91,7 @@ fn ranks_join_and_gather() {
         all_ranks(&id, world, &config, |place| {
             let place = place.expect("every rank is here");
             assert_eq!(place.local_ranks(), (0..world).collect::<Vec<_>>());
+            assert!(place.own_address().is_some_and(|address| address.is_loopback()));
             for round in 0..3u8 {
                 let part = vec![place.rank() as u8; round as usize * 70_000 + place.rank() as usize];
                 let all = place.all_gather("parts", &part).expect("every rank gives its part");
@@ -287,6 +288,22 @@ fn who_has_left_is_named() {
         assert!(matches!(refusal(&error), Refusal::Left { rank: 1, .. }), "{error}");
         assert!(!place.fault().is_raised());
     });
+}
+
+#[test]
+fn leaving_in_good_order_is_no_fault() {
+    let config = config(&[]);
+    // Many times, since the root may be quick or slow to close its end.
+    for _ in 0..30 {
+        let (id, root) = create(&config);
+        let faults = all_ranks(&id, 2, &config, |place| {
+            let place = place.expect("every rank is here");
+            place.barrier("end").expect("all come");
+            place.fault().clone()
+        });
+        drop(root);
+        assert!(faults.iter().all(|fault| !fault.is_raised()), "{faults:?}");
+    }
 }
 
 #[test]

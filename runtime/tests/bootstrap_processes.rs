@@ -7,6 +7,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use ringsmith_runtime::bootstrap::Bootstrap;
 use ringsmith_runtime::config::Config;
 use ringsmith_runtime::launcher::Launch;
+use ringsmith_runtime::log;
 use ringsmith_runtime::unique_id::UniqueId;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Trial::test("a_death_while_joining_is_named", a_death_while_joining_is_named),
         Trial::test("ranks_of_open_mpi_meet_on_one_host", ranks_of_open_mpi_meet_on_one_host),
         Trial::test("ranks_of_torchrun_meet_at_the_master", ranks_of_torchrun_meet_at_the_master),
+        Trial::test("the_log_tells_of_the_join_and_no_secret", the_log_tells_of_the_join_and_no_secret),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
 /// A rank: joins as its launcher's variables say, then acts its role.
 fn rank(role: &str) -> ExitCode {
     let config = Config::from_env().expect("settings of the test").0;
+    log::install(&config).expect("the log can be written");
     let launch = Launch::detect(&config).expect("variables of the test").expect("a launcher");
     let joined = if role.starts_with("root") {
         UniqueId::create(&config).and_then(|(id, root)| {
@@ -270,4 +273,31 @@ fn ranks_of_torchrun_meet_at_the_master() -> Result<(), Failed> {
         rank.expect("gathered 0 1")?;
     }
     ranks.into_iter().try_for_each(Rank::end)
+}
+
+fn the_log_tells_of_the_join_and_no_secret() -> Result<(), Failed> {
+    let folder = Folder(std::env::temp_dir().join(format!("ringsmith-test-log-{}", std::process::id())));
+    std::fs::create_dir(&folder.0).expect("a folder for the test");
+    let file = folder.0.join("%p.log");
+    let vars = [
+        ("RINGSMITH_DEBUG", "trace"),
+        ("NCCL_DEBUG_SUBSYS", "ALL"),
+        ("NCCL_DEBUG_FILE", file.to_str().expect("a plain path")),
+        ("RINGSMITH_RANK", "0"),
+        ("RINGSMITH_WORLD", "1"),
+    ];
+    let mut rank = Rank::start("root-gather", &vars);
+    let id = rank.line();
+    rank.expect("joined 0 of 1")?;
+    rank.expect("gathered 0")?;
+    let log = folder.0.join(format!("{}.log", rank.child.id()));
+    rank.end()?;
+    let text = std::fs::read_to_string(log).expect("the log is there");
+    for part in ["ringsmith 0.", "INFO bootstrap: root id-", "rank 0 of 1 joined id-"] {
+        if !text.contains(part) {
+            return Err(format!("{part:?} is not in the log:\n{text}").into());
+        }
+    }
+    let digits = id.strip_prefix("id ").expect("an id");
+    if text.contains(&digits[16..48]) { Err("the log shows the secret".into()) } else { Ok(()) }
 }

@@ -100,7 +100,7 @@ pub(crate) struct Hub {
     sequence: u64,
     /// The last gathering that failed, for ranks that come to it late.
     failed_gathering: Option<(u64, Refusal)>,
-    /// A rank was lost while the job ran.
+    /// A rank was lost or aborted while the job ran.
     broken: bool,
 }
 
@@ -133,9 +133,7 @@ impl Hub {
                 self.part(rank, from, sequence, deadline, tag, bytes, out);
             }
             (Some(rank), Frame::Goodbye) => self.goodbye(rank, from, out),
-            (Some(rank), Frame::Abort { reason }) => {
-                self.broadcast(&Frame::Aborted { rank, reason }, Some(rank), out)
-            }
+            (Some(rank), Frame::Abort { reason }) => self.abort(rank, reason, out),
             (None, _) => out.push(Action::Close(from)),
             (Some(_), _) => self.violation(from, out),
         }
@@ -322,14 +320,22 @@ impl Hub {
         match self.state {
             State::Joining => self.fail(Refusal::Lost { rank, process, detail }, out),
             State::Running => {
-                // The communicator is broken for good, and every gathering with it. Only the first
-                // loss is told: when a network goes down, telling each would be quadratic.
-                self.gathering = None;
-                if !std::mem::replace(&mut self.broken, true) {
-                    self.broadcast(&Frame::Lost { rank, process, detail }, None, out);
-                }
+                self.break_with(&Frame::Lost { rank, process, detail }, None, out);
             }
             State::Failed(_) => {}
+        }
+    }
+
+    fn abort(&mut self, rank: u32, reason: String, out: &mut Vec<Action>) {
+        self.break_with(&Frame::Aborted { rank, reason }, Some(rank), out);
+    }
+
+    /// The communicator is broken for good, and every gathering with it. Only the first reason is told:
+    /// when a network goes down, telling each loss would be quadratic, and nobody could use it.
+    fn break_with(&mut self, frame: &Frame, except: Option<u32>, out: &mut Vec<Action>) {
+        self.gathering = None;
+        if !std::mem::replace(&mut self.broken, true) {
+            self.broadcast(frame, except, out);
         }
     }
 
@@ -385,7 +391,7 @@ impl Hub {
 
     /// Whether nobody needs the root for a job that runs.
     pub(crate) fn is_idle(&self) -> bool {
-        self.ranks.is_empty() || self.state != State::Running
+        self.ranks.is_empty() || self.broken || self.state != State::Running
     }
 
     /// The ranks that are still there.

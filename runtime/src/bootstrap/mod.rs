@@ -28,6 +28,7 @@ use frame::{Frame, MAX_PART_BYTES, MAX_TAG_BYTES};
 use monitor::{Gathered, Session};
 use refusal::Process;
 use root::Root;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -127,6 +128,12 @@ impl Bootstrap {
     pub fn local_ranks(&self) -> Vec<u32> {
         let own = &self.members[self.rank as usize].host_key;
         self.members.iter().filter(|member| &member.host_key == own).map(|member| member.rank).collect()
+    }
+
+    /// The address from which this rank reaches the root: of the interface that leads to the other
+    /// hosts, or loopback where the root is on this one. `None` once the connection has ended.
+    pub fn own_address(&self) -> Option<IpAddr> {
+        self.session.own_address()
     }
 
     /// The fault that ends every wait of this job. Clones share it.
@@ -251,10 +258,11 @@ impl Drop for Bootstrap {
         if std::process::id() != self.owner {
             return;
         }
-        if !std::thread::panicking() {
-            let _ = self.session.send("goodbye", &Frame::Goodbye);
+        if std::thread::panicking() {
+            self.session.close();
+        } else {
+            self.session.leave();
         }
-        self.session.close();
         if let Some(monitor) = self.monitor.take() {
             join_thread(monitor);
         }
@@ -292,5 +300,30 @@ fn keep_alive(socket: &impl AsFd) {
         .and_then(|()| socket.set_tcp_nodelay(true));
     if let Err(error) = outcome {
         tracing::warn!(target: "ringsmith::bootstrap", "cannot set keep-alive on a connection: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_of_the_process_is_told_and_changes_nothing() {
+        let lo = [("RINGSMITH_SOCKET_IFNAME".to_owned(), "=lo".to_owned())];
+        let config = Config::from_vars(lo).expect("settings of the test").0;
+        let (id, root) = UniqueId::create(&config).expect("a root on loopback");
+        let mut place = Bootstrap::connect(&id, 0, 1, &config).expect("alone").keep(root);
+        let owner = std::mem::replace(&mut place.owner, 1);
+        let error = place.barrier("in the child").expect_err("another process made it");
+        let text = error.to_string();
+        assert!(
+            text.contains("belongs to process 1") && text.contains(&format!("process {owner}")),
+            "{text}"
+        );
+        assert_eq!(error.exit_status().code(), 2);
+        place.abort("in the child");
+        assert!(!place.fault().is_raised());
+        place.owner = owner;
+        place.barrier("in the parent").expect("nothing was disturbed");
     }
 }

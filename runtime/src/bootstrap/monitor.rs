@@ -15,7 +15,7 @@ use super::refusal::{Process, Refusal};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, Reason};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -110,12 +110,26 @@ impl Session {
         let mut bytes = Vec::new();
         encode(frame, &mut bytes);
         let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        (&self.stream).write_all(&bytes).map_err(|source| Error::Send {
-            rank: self.rank,
-            phase: phase.to_owned(),
-            root: self.root,
-            source,
+        (&self.stream).write_all(&bytes).map_err(|source| {
+            // Half a frame may have gone, after which nothing can be sent. The monitor thread sees the
+            // end of the connection and raises the fault.
+            let _ = self.stream.shutdown(Shutdown::Both);
+            Error::Send { rank: self.rank, phase: phase.to_owned(), root: self.root, source }
         })
+    }
+
+    /// The address under which this rank talks to the root.
+    pub(crate) fn own_address(&self) -> Option<IpAddr> {
+        self.stream.local_addr().ok().map(|address| address.ip().to_canonical())
+    }
+
+    /// Says goodbye and ends the connection.
+    pub(crate) fn leave(&self) {
+        // First, since the root closes its end as soon as it has read the goodbye.
+        self.lock().closing = true;
+        // If it fails the root has gone, and nobody is left to be told.
+        let _ = self.send("goodbye", &Frame::Goodbye);
+        self.close();
     }
 
     /// Ends the connection and with it the monitor thread.
@@ -233,6 +247,7 @@ impl Session {
                     return Err("the root lists ranks out of order");
                 }
                 state.members.push(Member { rank, process, host_key });
+                return Ok(());
             }
             Frame::Welcome { world, root } => {
                 if world != self.world || state.members.len() != world as usize || state.welcome.is_some() {
@@ -248,6 +263,8 @@ impl Session {
                         gathering.parts.get_mut(rank as usize).ok_or("the root sends a part of no rank")?;
                     *place = Some(bytes);
                 }
+                // Nobody waits for a single part, and waking for each would cost more than reading it.
+                return Ok(());
             }
             Frame::GatherDone { sequence } => {
                 if let Some(gathering) = state.gathering.as_mut().filter(|g| g.sequence == sequence) {

@@ -243,3 +243,18 @@ fn a_root_that_leaves_while_ranks_join_says_so() {
     hub.leave(&mut out);
     assert_eq!(read(out), [(10, Some(Frame::Refused(Refusal::ShuttingDown))), (10, None)]);
 }
+
+#[test]
+fn an_abort_is_told_once_and_ends_gatherings() {
+    let now = Instant::now();
+    let mut hub = running(3, now);
+    give(&mut hub, 10, part(0, "a", 100), now);
+    let events = give(&mut hub, 12, Frame::Abort { reason: "why".into() }, now);
+    let aborted = Frame::Aborted { rank: 2, reason: "why".into() };
+    assert_eq!(events, [(10, Some(aborted.clone())), (11, Some(aborted))]);
+    assert_eq!(hub.deadline(), None);
+    // What follows from it is not told.
+    assert!(give(&mut hub, 11, part(0, "a", 100), now).is_empty());
+    assert!(give(&mut hub, 11, Frame::Abort { reason: "that".into() }, now).is_empty());
+    assert!(hub.is_idle(), "nobody needs the root of a broken job");
+}
