@@ -8,7 +8,7 @@ use crate::values::{self, OneOrAll, Ranks};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringsmith_ir::expand::MAX_RANKS;
 use ringsmith_ir::schedule::Protocol;
-use ringsmith_ir::types::DataType;
+use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -31,6 +31,11 @@ pub(crate) enum Command {
     /// Runs a collective between real processes, checks and times it
     #[command(after_help = crate::run::arguments::EXAMPLES)]
     Run(Box<RunArguments>),
+    /// Plans a collective and prints the schedule
+    #[command(after_help = "Examples:
+  ringsmith plan all_reduce --ranks 8 --bytes 1M --explain
+  ringsmith plan all_gather --ranks 6 --bytes 64K -o all_gather.sched")]
+    Plan(PlanArguments),
     /// Expands a program to the flat schedule for a number of ranks
     #[command(after_help = "Example:
   ringsmith expand ring_all_reduce.sched --ranks 4 > ring4.sched")]
@@ -114,6 +119,50 @@ impl From<ProtocolName> for Protocol {
             ProtocolName::Ll128 => Self::Ll128,
         }
     }
+}
+
+/// Arguments of `plan`.
+#[derive(Args, Debug)]
+pub(crate) struct PlanArguments {
+    /// What the ranks compute together
+    #[arg(value_parser = values::name::<Collective>())]
+    pub(crate) collective: Collective,
+    /// Number of ranks on each host
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) ranks: u32,
+    /// Number of hosts, all like this one
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) nodes: u32,
+    /// Cores of a host [default: as many as this one has]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cores: Option<u32>,
+    /// Size of the larger side of the data
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = values::size)]
+    pub(crate) bytes: u64,
+    /// Element type
+    #[arg(long, value_name = "TYPE", default_value = "float32", value_parser = values::name::<DataType>())]
+    pub(crate) dtype: DataType,
+    /// Reduction
+    #[arg(long, default_value = "sum", value_parser = values::name::<ReduceOp>())]
+    pub(crate) op: ReduceOp,
+    /// Root of a rooted collective
+    #[arg(long, default_value_t = 0)]
+    pub(crate) root: u32,
+    /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
+    #[arg(long, value_name = "LIST")]
+    pub(crate) algo: Option<String>,
+    /// Protocols to choose among: `simple`, `ll,ll128`
+    #[arg(long, value_name = "LIST")]
+    pub(crate) proto: Option<String>,
+    /// Channels [default: the best number]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) channels: Option<u32>,
+    /// Says why: every plan considered, with its predicted time
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Writes the schedule here and not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Arguments of `expand`.

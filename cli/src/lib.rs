@@ -13,6 +13,7 @@ mod input;
 mod lower;
 mod outcome;
 mod output;
+mod plan;
 mod run;
 mod show;
 mod values;
@@ -47,6 +48,7 @@ pub fn main() -> ExitCode {
 fn carry_out(command: &Command) -> Result {
     match command {
         Command::Run(arguments) => run::run(arguments),
+        Command::Plan(arguments) => plan::run(arguments),
         Command::Expand(arguments) => expand::run(arguments),
         Command::Fmt(arguments) => fmt::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),

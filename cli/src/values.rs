@@ -4,27 +4,17 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use ringsmith_ir::expand::MAX_RANKS;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
+use ringsmith_runtime::config::grammar;
 use std::ffi::OsStr;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// Reads a size in bytes: `8`, `64K`, `1M`, `1G`, in powers of two.
+/// Reads a size in bytes, as settings have it: `8`, `64K`, `1M`, `1G`, in powers of two.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(split);
-    let shift = match unit {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" | "m" => 20,
-        "G" | "g" => 30,
-        _ => return Err("expected bytes, such as 8, 64K, 1M or 1G".to_owned()),
-    };
-    if digits.is_empty() {
-        return Err("expected bytes, such as 8, 64K, 1M or 1G".to_owned());
-    }
-    let number: Option<u64> = digits.parse().ok();
-    number.and_then(|n| n.checked_mul(1 << shift)).ok_or_else(|| "more bytes than 64 bits count".to_owned())
+    let expected = "expected bytes, such as 8, 64K, 1M or 1G, below 2^64".to_owned();
+    // A sign would pass for a number.
+    if text.starts_with('+') { Err(expected) } else { grammar::bytes(text).map_err(|_| expected) }
 }
 
 /// A size as [`size`] reads it, in the largest unit that divides it.

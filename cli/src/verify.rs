@@ -150,7 +150,7 @@ pub(crate) fn prove(
         let schedule = match ringsmith_ir::expand::expand(program, &arguments) {
             Ok(schedule) => schedule,
             Err(mistakes) => {
-                let unusable = mistakes.iter().any(|m| about_arguments(m));
+                let unusable = mistakes.iter().any(about_arguments);
                 return Answer::Wrong { mistakes, root, unusable };
             }
         };

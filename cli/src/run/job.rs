@@ -4,8 +4,12 @@
 use super::arguments::{InPlace, RunArguments};
 use super::cases::{self, Case};
 use super::settings;
+use crate::expand;
 use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
+use crate::output::remark;
+use crate::values::OneOrAll;
+use crate::verify::{self, Answer};
 use ringsmith_ir::program::{ItemKind, Program};
 use ringsmith_ir::text::{self, File};
 use ringsmith_ir::types::Collective;
@@ -17,7 +21,14 @@ pub(crate) struct Job<'a> {
     arguments: &'a RunArguments,
     config: Config,
     warnings: Vec<Warning>,
-    program: Option<(Program, BTreeMap<String, i64>)>,
+    schedule: Option<UserSchedule>,
+}
+
+/// The program of `--schedule`.
+struct UserSchedule {
+    input: Input,
+    program: Program,
+    set: BTreeMap<String, i64>,
 }
 
 /// What came of reading the arguments.
@@ -38,19 +49,22 @@ impl<'a> Job<'a> {
         }
         let set = arguments.parameters.by_name()?;
         let (config, warnings) = settings::read(arguments)?;
-        let program = match &arguments.schedule {
+        let schedule = match &arguments.schedule {
             None if set.is_empty() => None,
             None => {
                 return Err(Failure::unusable(
                     "--set gives values to the program of --schedule, which is missing",
                 ));
             }
-            Some(path) => match program(&Input::read(path)?, arguments.collective)? {
-                Some(program) => Some((program, set)),
-                None => return Ok(Read::Refused(Outcome::Unusable)),
-            },
+            Some(path) => {
+                let input = Input::read(path)?;
+                match program(&input, arguments.collective)? {
+                    Some(program) => Some(UserSchedule { input, program, set }),
+                    None => return Ok(Read::Refused(Outcome::Unusable)),
+                }
+            }
         };
-        Ok(Read::Job(Box::new(Self { arguments, config, warnings, program })))
+        Ok(Read::Job(Box::new(Self { arguments, config, warnings, schedule })))
     }
 
     /// The command line.
@@ -70,7 +84,25 @@ impl<'a> Job<'a> {
 
     /// The user's own program and the values of its parameters.
     pub(crate) fn program(&self) -> Option<(&Program, &BTreeMap<String, i64>)> {
-        self.program.as_ref().map(|(program, set)| (program, set))
+        self.schedule.as_ref().map(|schedule| (&schedule.program, &schedule.set))
+    }
+
+    /// Proves the user's own program where mistakes can be drawn: before ranks are started, each of
+    /// which proves it again.
+    pub(crate) fn prove(&self, ranks: u32) -> Result {
+        let Some(UserSchedule { input, program, set }) = &self.schedule else { return Ok(Outcome::Done) };
+        let root = match self.arguments.roots()?.0 {
+            OneOrAll::One(root) if expand::rooted(program) => OneOrAll::One(root),
+            _ => OneOrAll::All,
+        };
+        let Answer::Wrong { mistakes, unusable, .. } = verify::prove(program, ranks, root, set, &input.name)
+        else {
+            return Ok(Outcome::Done);
+        };
+        input.draw(&mistakes);
+        let what = if unusable { "cannot be expanded" } else { "refuted" };
+        remark(format_args!("error: --schedule {}: {what} for {ranks} ranks", input.name));
+        Ok(if unusable { Outcome::Unusable } else { Outcome::No })
     }
 
     /// Every case of the run.

@@ -57,6 +57,10 @@ struct Endings {
 /// Runs a job of `ranks` local ranks.
 pub(super) fn run(job: &Job<'_>, ranks: u32) -> Result {
     check_memory(job, ranks)?;
+    let proved = job.prove(ranks)?;
+    if proved != Outcome::Done {
+        return Ok(proved);
+    }
     for warning in job.warnings() {
         remark(format_args!("warning: {warning}"));
     }

@@ -1,0 +1,102 @@
+//! `plan`: what would run on CPU ranks like those of this host, and why.
+
+use crate::arguments::PlanArguments;
+use crate::draw;
+use crate::outcome::{Failure, Outcome, Result};
+use crate::output::Output;
+use crate::run::sizes;
+use ringsmith_compiler::plan::{self, Choice, Filter, Machine, Options, Request};
+use ringsmith_ir::expand;
+use ringsmith_ir::schedule::Schedule;
+use ringsmith_ir::text;
+use ringsmith_ir::verify::{self, Verified};
+use ringsmith_runtime::config::grammar::NameFilter;
+use ringsmith_runtime::config::table::COLLECTIVES;
+use std::fs;
+use std::thread;
+
+/// Up to this many ranks, an explanation says how the plan is proved. Ours: proving takes a moment
+/// there and minutes for thousands.
+const PROVED_RANKS: u32 = 64;
+
+/// Runs `plan`.
+pub(crate) fn run(arguments: &PlanArguments) -> Result {
+    let machine = machine(arguments)?;
+    let ranks = machine.ranks();
+    let collective = arguments.collective;
+    let count = sizes::elements(collective, arguments.dtype, ranks, arguments.bytes);
+    let bytes = sizes::bytes(collective, arguments.dtype, ranks, count);
+    let request = Request { collective, root: arguments.root, bytes };
+    let choice = plan::choose(request, &machine, &options(arguments)?).map_err(Failure::unusable)?;
+    let mut output = Output::new();
+    let wanted = arguments.output.is_some() || !arguments.explain;
+    let schedule = if wanted || ranks <= PROVED_RANKS { proved(&choice, arguments)? } else { None };
+    if wanted && schedule.is_none() {
+        return Ok(Outcome::No);
+    }
+    if arguments.explain {
+        output.text(&plan::explain(&choice))?;
+        match &schedule {
+            Some(schedule) => output.line(format_args!("proof       {}", schedule.earned()))?,
+            None => output.line(format_args!(
+                "proof       left out beyond {PROVED_RANKS} ranks; -o FILE proves the schedule"
+            ))?,
+        }
+    }
+    match (&arguments.output, schedule) {
+        (Some(path), Some(schedule)) => fs::write(path, text::print_schedule(&schedule))
+            .map_err(|e| Failure::unusable(format_args!("cannot write {}: {e}", path.display())))?,
+        (None, Some(schedule)) if !arguments.explain => output.text(&text::print_schedule(&schedule))?,
+        _ => (),
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// Hosts like this one.
+fn machine(arguments: &PlanArguments) -> Result<Machine> {
+    let (ranks, nodes) = (arguments.ranks, arguments.nodes);
+    let all = ranks.checked_mul(nodes).filter(|&all| all <= plan::MAX_RANKS);
+    if all.is_none() {
+        let most = plan::MAX_RANKS;
+        return Err(Failure::unusable(format_args!(
+            "--ranks {ranks} on each of --nodes {nodes}: at most {most} ranks are planned for"
+        )));
+    }
+    let here =
+        || thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
+    let cores = arguments.cores.unwrap_or_else(here);
+    let hosts = (0..nodes).flat_map(|node| (0..ranks).map(move |_| node)).collect();
+    Ok(Machine::cpu(hosts, cores))
+}
+
+fn options(arguments: &PlanArguments) -> Result<Options> {
+    let names = plan::names();
+    let collective = arguments.collective.name();
+    let algorithms = filter("--algo", arguments.algo.as_deref(), &names, collective)?;
+    let protocols = filter("--proto", arguments.proto.as_deref(), &["simple", "ll", "ll128"], collective)?;
+    let channels = arguments.channels.map_or(1..=u32::MAX, |n| n..=n);
+    Ok(Options { algorithms, protocols, min_channels: *channels.start(), max_channels: *channels.end() })
+}
+
+/// What a list in the grammar of the settings leaves of the known names.
+fn filter(flag: &str, list: Option<&str>, known: &[&'static str], collective: &str) -> Result<Filter> {
+    let Some(list) = list else { return Ok(Filter::Any) };
+    let parsed = NameFilter::parse(list, known, COLLECTIVES)
+        .map_err(|detail| Failure::unusable(format_args!("{flag} {list}: {detail}")))?;
+    let left = known.iter().filter(|name| parsed.permits(collective, name));
+    Ok(Filter::Only(left.map(|&name| name.to_owned()).collect()))
+}
+
+/// The schedule of a choice, proved. Mistakes are drawn; then there is none.
+fn proved(choice: &Choice, arguments: &PlanArguments) -> Result<Option<Verified<Schedule>>> {
+    let op = arguments.collective.reduces().then_some(arguments.op);
+    let (program, values) =
+        plan::instantiate(choice.algorithm, choice.ranks, Some(arguments.root), choice.channels, op);
+    let name = format!("the program {}", program.name.text);
+    let verified = expand::expand(&program, &values).and_then(|mut schedule| {
+        schedule.protocol = choice.protocol;
+        verify::schedule(schedule)
+    });
+    Ok(verified.map_err(|mistakes| draw::mistakes_without_text(&name, &mistakes)).ok())
+}

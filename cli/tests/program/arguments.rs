@@ -1,0 +1,213 @@
+//! Arguments that cannot be used: status 2, nothing on standard output, the argument named.
+
+use crate::program::{Folder, run, run_with};
+use libtest_mimic::{Failed, Trial};
+
+/// A command line and what its error must name.
+const REFUSED: &[(&str, &[&str])] = &[
+    ("", &["Usage"]),
+    ("frobnicate", &["frobnicate"]),
+    ("simulate all_reduce", &["simulate"]),
+    ("run", &["COLLECTIVE"]),
+    ("run all_reduc", &["all_reduc", "all_reduce"]),
+    ("run all_reduce --min", &["--min"]),
+    ("run all_reduce -b 1X", &["--min", "1X"]),
+    ("run all_reduce -b -1", &["-1"]),
+    ("run all_reduce -e 99999999999G", &["--max", "99999999999G", "2^64"]),
+    ("run all_reduce -e 8G -b 16G", &["--min", "--max"]),
+    ("run all_reduce -e 9999999G", &["--max"]),
+    ("run all_reduce -b 4611686018427387904 -e 4611686018427387904", &["--max"]),
+    ("run all_reduce -f 1", &["--factor"]),
+    ("run all_reduce -n 0", &["--iters"]),
+    ("run all_reduce -w -1", &["-1"]),
+    ("run all_reduce -c 2", &["--check"]),
+    ("run all_reduce -d float23", &["--dtype", "float23", "float32"]),
+    ("run all_reduce -o summ", &["--op", "summ", "sum"]),
+    ("run broadcast -r 2", &["--root", "2 ranks"]),
+    ("run broadcast -r -1", &["-1"]),
+    ("run broadcast -r 0 -r 1", &["--root", "twice"]),
+    ("run all_reduce --ranks 0", &["--ranks"]),
+    ("run all_reduce --ranks 100000", &["--ranks", "100000"]),
+    ("run all_reduce --rank 0", &["--world"]),
+    ("run all_reduce --world 2", &["--rank"]),
+    ("run all_reduce --rank 2 --world 2", &["--rank 2", "0 to 1"]),
+    ("run all_reduce --rank 0 --world 2", &["--root", "--id-file"]),
+    ("run all_reduce --rank 0 --world 2 --ranks 2", &["--ranks"]),
+    ("run all_reduce --rank 0 --world 2 --root node0:port", &["--root", "node0:port"]),
+    ("run all_reduce --rank 0 --world 2 --root 127.0.0.1:9 --id-file id", &["--root", "--id-file"]),
+    ("run all_reduce --root 127.0.0.1:9", &["--root", "--rank"]),
+    ("run all_reduce --id-file id", &["--rank"]),
+    ("run all_reduce --device cuda", &["--device", "cuda", "cpu"]),
+    ("run all_reduce --transport ib", &["--transport", "ib", "socket"]),
+    ("run all_reduce --algo ringg", &["--algo", "ringg"]),
+    ("run all_reduce --proto ll127", &["--proto", "ll127"]),
+    ("run all_reduce --channels 0", &["--channels"]),
+    ("run all_reduce --timeout soon", &["--timeout", "soon"]),
+    ("run all_reduce --timeout -1", &["-1"]),
+    ("run all_reduce --inplace maybe", &["--inplace", "maybe"]),
+    ("run send_recv --inplace yes", &["--inplace", "send_recv"]),
+    ("run all_reduce --set k=1", &["--set", "--schedule"]),
+    ("run all_reduce --schedule missing.sched", &["missing.sched"]),
+    ("run broadcast --schedule ring_all_reduce.sched", &["ring_all_reduce.sched", "all_reduce", "broadcast"]),
+    ("run send_recv --schedule ring_all_reduce.sched", &["--schedule", "send_recv"]),
+    ("run all_reduce --schedule ring2.sched", &["ring2.sched", "2 ranks"]),
+    ("run all_reduce --schedule broken.sched", &["broken.sched", "P0"]),
+    ("run all_reduce --graph 1", &["--graph"]),
+    ("run all_reduce --child 1:2", &["--child"]),
+    ("plan all_reduce --ranks 0", &["--ranks"]),
+    ("plan all_reduce --ranks 65536 --nodes 65536", &["--ranks", "--nodes"]),
+    ("plan all_reduce --algo rings", &["--algo", "rings"]),
+    ("plan broadcast --root 7", &["root 7"]),
+    ("plan send_recv", &["send_recv"]),
+    ("plan all_reduce --proto ll --algo ring --channels 64", &["channels"]),
+    ("expand ring_all_reduce.sched", &["--ranks"]),
+    ("expand ring_all_reduce.sched --ranks 65537", &["--ranks", "65537"]),
+    ("expand missing.sched --ranks 2", &["missing.sched"]),
+    ("expand . --ranks 2", &["folder"]),
+    ("expand ring_all_reduce.sched --ranks 2 --set nonsense", &["--set", "nonsense"]),
+    ("expand ring_all_reduce.sched --ranks 2 --set a=1 --set a=2", &["--set", "twice"]),
+    ("expand ring_all_reduce.sched --ranks 2 --set a=1", &["E0301", "a"]),
+    ("expand ring_all_reduce.sched --ranks 2 --root 0", &["E0303"]),
+    ("expand ring2.sched --ranks 3", &["--ranks 3", "2 ranks"]),
+    ("fmt", &["FILE"]),
+    ("fmt missing.sched", &["missing.sched"]),
+    ("fmt --check --stdout ring2.sched", &["--check", "--stdout"]),
+    ("verify", &["FILE"]),
+    ("verify ring_all_reduce.sched --ranks 4..2", &["--ranks", "4..2"]),
+    ("verify ring_all_reduce.sched --ranks 0..2", &["--ranks", "0..2"]),
+    ("verify ring_all_reduce.sched --root x", &["--root", "x"]),
+    ("verify ring2.sched --ranks 3..4", &["--ranks 3..4", "2 ranks"]),
+    ("verify ring2.sched --root 1", &["--root 1", "no root"]),
+    ("verify ring2.sched --set a=1", &["--set a"]),
+    ("lower ring_all_reduce.sched --bytes 8 --dtype int8", &["--ranks"]),
+    ("lower ring_all_reduce.sched --ranks 2 --dtype int8", &["--bytes"]),
+    ("lower ring_all_reduce.sched --ranks 2 --bytes 8 --dtype int9", &["--dtype", "int9"]),
+    (
+        "lower ring_all_reduce.sched --ranks 2 --bytes 8 --dtype int8 --slot-bytes 100",
+        &["--slot-bytes", "100"],
+    ),
+    ("show missing.sched", &["missing.sched"]),
+    ("show ring2.sched --ranks 2", &["--ranks", "ring2.sched"]),
+    ("completions tcsh", &["tcsh"]),
+];
+
+/// A test for each refused command line, and more.
+pub(crate) fn trials() -> Vec<Trial> {
+    let refused = REFUSED
+        .iter()
+        .map(|&(line, named)| Trial::test(format!("refused::{line}"), move || refused(line, named)));
+    let more = [
+        Trial::test("arguments::help_has_an_example", help_has_an_example),
+        Trial::test("arguments::help_and_version_are_results", help_and_version_are_results),
+        Trial::test("arguments::text_that_is_no_utf8_is_refused", text_that_is_no_utf8_is_refused),
+        Trial::test("arguments::settings_are_refused_by_name", settings_are_refused_by_name),
+        Trial::test(
+            "arguments::a_launcher_that_contradicts_is_refused",
+            a_launcher_that_contradicts_is_refused,
+        ),
+        Trial::test("arguments::completions_and_manual_pages", completions_and_manual_pages),
+        Trial::test("arguments::every_flag_is_documented", every_flag_is_documented),
+    ];
+    refused.chain(more).collect()
+}
+
+fn refused(line: &str, named: &[&str]) -> Result<(), Failed> {
+    let done = run(line.split_whitespace());
+    let missing: Vec<_> = named.iter().filter(|&&name| !done.stderr.contains(name)).collect();
+    if done.status == 2 && done.stdout.is_empty() && missing.is_empty() {
+        return Ok(());
+    }
+    let (status, stdout, stderr) = (done.status, done.stdout, done.stderr);
+    Err(format!("status {status}, does not name {missing:?}\n--- stdout\n{stdout}--- stderr\n{stderr}")
+        .into())
+}
+
+const COMMANDS: [&str; 9] = ["run", "plan", "expand", "fmt", "verify", "lower", "show", "completions", "man"];
+
+fn help_has_an_example() -> Result<(), Failed> {
+    for command in COMMANDS {
+        let done = run([command, "--help"]);
+        let example = format!("\n  ringsmith {command} ");
+        if done.status != 0 || !done.stdout.contains(&example) || !done.stderr.is_empty() {
+            return Err(format!("{command}: {}", done.stdout).into());
+        }
+    }
+    Ok(())
+}
+
+fn help_and_version_are_results() -> Result<(), Failed> {
+    for flag in ["--help", "--version", "-V"] {
+        let done = run([flag]);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{flag}");
+        assert!(done.stdout.contains("ringsmith"), "{flag}: {}", done.stdout);
+        assert!(!done.stdout.contains('\x1b'), "{flag} is coloured in a pipe");
+    }
+    Ok(())
+}
+
+fn text_that_is_no_utf8_is_refused() -> Result<(), Failed> {
+    let done = run_with(["verify", "-"], b"program @x(n: ranks) {\n\xff\n");
+    assert_eq!((done.status, done.stdout.as_str()), (2, ""));
+    assert!(done.stderr.contains("standard input") && done.stderr.contains("line 2"), "{}", done.stderr);
+    let escape = run_with(["verify", "-"], b"program \x1b[31m@x\n");
+    assert!(escape.status == 2 && !escape.stderr.contains('\x1b'), "{}", escape.stderr);
+    Ok(())
+}
+
+fn settings_are_refused_by_name() -> Result<(), Failed> {
+    for (name, value) in [("RINGSMITH_SLOTS", "many"), ("NCCL_ALGO", "ringg"), ("RINGSMITH_TIMEOUT_S", "0")] {
+        let mut command = crate::program::command(["run", "all_reduce"]);
+        let done = crate::program::Done::from(command.env(name, value).output()?);
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{name}");
+        assert!(done.stderr.contains(name) && done.stderr.contains(value), "{name}: {}", done.stderr);
+    }
+    Ok(())
+}
+
+fn a_launcher_that_contradicts_is_refused() -> Result<(), Failed> {
+    let started =
+        [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
+    let mut command = crate::program::command(["run", "all_reduce", "--ranks", "2"]);
+    let done = crate::program::Done::from(command.envs(started).output()?);
+    assert_eq!((done.status, done.stdout.as_str()), (2, ""));
+    assert!(done.stderr.contains("--ranks 2") && done.stderr.contains('4'), "{}", done.stderr);
+    Ok(())
+}
+
+fn completions_and_manual_pages() -> Result<(), Failed> {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let done = run(["completions", shell]);
+        assert_eq!(done.status, 0, "{shell}");
+        assert!(done.stdout.contains("warmup") && done.stdout.contains("verify"), "{shell}");
+    }
+    let folder = Folder::new("man");
+    let done = run(["man".as_ref(), folder.0.as_os_str()]);
+    assert_eq!((done.status, done.stdout.as_str()), (0, ""));
+    for command in COMMANDS {
+        let page = std::fs::read_to_string(folder.0.join(format!("ringsmith-{command}.1")))?;
+        assert!(page.contains(".TH") && page.contains("Example"), "{command}");
+    }
+    Ok(())
+}
+
+/// docs/cli.md has every command and every flag that the help of a command lists.
+fn every_flag_is_documented() -> Result<(), Failed> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md"))?;
+    for command in COMMANDS {
+        let section = page
+            .split("\n## ")
+            .find(|section| section.starts_with(&format!("`{command}")))
+            .ok_or_else(|| format!("docs/cli.md has no section `{command}`"))?;
+        let help = run([command, "--help"]).stdout;
+        let words = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let flags = words.filter(|word| word.starts_with("--") && word.len() > 2 && *word != "--help");
+        // Examples may show another command's flags.
+        let listed = help.split("\nExample").next().unwrap_or_default();
+        for flag in flags.filter(|flag| listed.contains(*flag)) {
+            if !section.contains(&format!("`{flag}")) && !section.contains(&format!("/{flag}")) {
+                return Err(format!("docs/cli.md does not say what `{command} {flag}` does").into());
+            }
+        }
+    }
+    Ok(())
+}

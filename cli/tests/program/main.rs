@@ -1,0 +1,23 @@
+//! The program as a user meets it: arguments in, standard output, standard error and status out.
+//!
+//! This test is the program too: started with [`program::AS_PROGRAM`] in its environment it does what
+//! `ringsmith` does, local ranks included. So the crate tests itself without the root package.
+
+mod arguments;
+mod files;
+mod golden;
+mod program;
+mod runs;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if std::env::var_os(program::AS_PROGRAM).is_some() {
+        return ringsmith_cli::main();
+    }
+    let mut trials = golden::trials();
+    trials.extend(arguments::trials());
+    trials.extend(files::trials());
+    trials.extend(runs::trials());
+    libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).exit_code()
+}

@@ -1,0 +1,244 @@
+//! `run`: real processes, the table, JSON rows, and what happens when a rank is lost.
+
+use crate::program::{Done, Folder, command, run};
+use libtest_mimic::{Failed, Trial};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Child;
+use std::thread;
+
+/// The tests of this file.
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("run::prints_a_table", prints_a_table),
+        Trial::test("run::every_collective_is_right", every_collective_is_right),
+        Trial::test("run::every_operation_and_root", every_operation_and_root),
+        Trial::test("run::one_rank_and_no_bytes", one_rank_and_no_bytes),
+        Trial::test("run::unchecked_rows_say_null", unchecked_rows_say_null),
+        Trial::test("run::follows_a_program", follows_a_program),
+        Trial::test("run::a_refuted_program_is_not_run", a_refuted_program_is_not_run),
+        Trial::test("run::over_sockets", over_sockets),
+        Trial::test("run::ranks_meet_through_a_file", ranks_meet_through_a_file),
+        Trial::test("run::a_file_that_holds_no_id_is_refused", a_file_that_holds_no_id_is_refused),
+        Trial::test("run::a_missing_rank_is_named", a_missing_rank_is_named),
+        Trial::test("run::a_killed_rank_ends_the_others", a_killed_rank_ends_the_others),
+        Trial::test("run::an_interrupt_ends_every_rank", an_interrupt_ends_every_rank),
+        Trial::test("run::ranks_die_with_the_first_process", ranks_die_with_the_first_process),
+    ]
+}
+
+fn rows(done: &Done) -> Vec<serde_json::Value> {
+    done.stdout.lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
+}
+
+fn prints_a_table() -> Result<(), Failed> {
+    let done = run("run all_reduce --ranks 3 -e 4K -n 2 -w 1".split(' '));
+    assert_eq!(done.status, 0, "{}", done.stderr);
+    let table: Vec<&str> = done.stdout.lines().filter(|line| !line.starts_with('#')).collect();
+    let sizes: Vec<&str> = table.iter().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(sizes, ["8", "64", "512", "4096"]);
+    for line in table {
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!((cells.len(), cells[2], cells[3], cells[4]), (13, "float32", "sum", "-1"), "{line}");
+        assert_eq!((cells[8], cells[12]), ("0", "0"), "{line}");
+    }
+    assert!(done.stdout.contains("# Wrong elements: 0 OK"), "{}", done.stdout);
+    assert!(done.stdout.lines().last().is_some_and(|line| line.starts_with("# Avg bus bandwidth: ")));
+    Ok(())
+}
+
+fn every_collective_is_right() -> Result<(), Failed> {
+    let collectives = [
+        ("all_reduce", 2),
+        ("all_gather", 2),
+        ("reduce_scatter", 2),
+        ("broadcast", 2),
+        ("reduce", 2),
+        ("gather", 2),
+        ("scatter", 2),
+        ("all_to_all", 2),
+        ("all_to_all_v", 1),
+        ("send_recv", 1),
+        ("barrier", 1),
+    ];
+    for (collective, kinds) in collectives {
+        let done = run([
+            "run", collective, "--ranks", "3", "-b", "1000", "-e", "1000", "-n", "2", "-w", "0", "--json",
+        ]);
+        let rows = rows(&done);
+        assert_eq!((done.status, rows.len()), (0, kinds), "{collective}: {}", done.stderr);
+        for row in rows {
+            assert_eq!(
+                (&row["collective"], &row["wrong"], &row["ranks"]),
+                (&collective.into(), &0.into(), &3.into())
+            );
+            assert!(row["plan"].as_str().is_some_and(|plan| !plan.is_empty()), "{row}");
+        }
+    }
+    Ok(())
+}
+
+fn every_operation_and_root() -> Result<(), Failed> {
+    let done =
+        run("run reduce --ranks 2 -b 4K -e 4K -n 1 -w 0 -d all -o all -r all --inplace no --json".split(' '));
+    let rows = rows(&done);
+    assert_eq!((done.status, rows.len()), (0, 12 * 6 * 2), "{}", done.stderr);
+    assert!(rows.iter().all(|row| row["wrong"] == 0 && row["inplace"] == false));
+    assert_eq!((&rows[1]["op"], &rows[1]["root"]), (&"sum".into(), &1.into()));
+    Ok(())
+}
+
+fn one_rank_and_no_bytes() -> Result<(), Failed> {
+    let done = run("run reduce_scatter --ranks 1 -b 0 -e 8 -n 1 -w 0 --json".split(' '));
+    let bytes: Vec<_> = rows(&done).iter().map(|row| row["bytes"].as_u64()).collect();
+    assert_eq!((done.status, bytes), (0, vec![Some(0), Some(0), Some(8), Some(8)]), "{}", done.stderr);
+    Ok(())
+}
+
+fn unchecked_rows_say_null() -> Result<(), Failed> {
+    let done = run("run all_gather -b 64 -e 64 -n 1 -w 0 -c 0 --json".split(' '));
+    let rows = rows(&done);
+    assert_eq!((done.status, rows.len()), (0, 2), "{}", done.stderr);
+    assert!(rows.iter().all(|row| row["wrong"].is_null() && row["op"].is_null() && row["root"].is_null()));
+    Ok(())
+}
+
+fn follows_a_program() -> Result<(), Failed> {
+    let done =
+        run("run all_reduce --schedule ring_all_reduce.sched --ranks 3 -b 1M -e 1M -n 2 --json".split(' '));
+    let rows = rows(&done);
+    assert_eq!((done.status, rows.len()), (0, 2), "{}", done.stderr);
+    assert!(rows[0]["plan"].as_str().is_some_and(|plan| plan.contains("ring_all_reduce")), "{}", rows[0]);
+    Ok(())
+}
+
+fn a_refuted_program_is_not_run() -> Result<(), Failed> {
+    let done = run("run all_reduce --schedule one_inbox.sched --ranks 3 -b 64 -e 64".split(' '));
+    assert_eq!(done.status, 1, "{}{}", done.stdout, done.stderr);
+    assert!(done.stderr.contains("V0301"), "{}", done.stderr);
+    assert!(!done.stdout.lines().any(|line| !line.starts_with('#')), "{}", done.stdout);
+    Ok(())
+}
+
+fn over_sockets() -> Result<(), Failed> {
+    let done = run("run all_reduce --ranks 2 -b 100K -e 100K -n 2 --transport socket --json".split(' '));
+    assert_eq!((done.status, rows(&done).len()), (0, 2), "{}", done.stderr);
+    Ok(())
+}
+
+/// A rank that a test starts by hand.
+fn by_hand(rank: &str, world: &str, file: &std::path::Path) -> std::process::Command {
+    let mut command = command("run all_gather -b 64 -e 64 -n 1 -w 0".split(' '));
+    command
+        .args(["--rank", rank, "--world", world, "--id-file"])
+        .arg(file)
+        .env("RINGSMITH_INIT_TIMEOUT_S", "20");
+    command
+}
+
+fn ranks_meet_through_a_file() -> Result<(), Failed> {
+    let folder = Folder::new("id");
+    let file = folder.0.join("id");
+    let children: Vec<Child> =
+        ["1", "0"].iter().map(|rank| by_hand(rank, "2", &file).spawn()).collect::<Result<_, _>>()?;
+    let done: Vec<Done> = children
+        .into_iter()
+        .map(|child| child.wait_with_output().map(Done::from))
+        .collect::<Result<_, _>>()?;
+    assert_eq!((done[0].status, done[1].status), (0, 0), "{}{}", done[0].stderr, done[1].stderr);
+    assert_eq!(done[0].stdout, "", "only rank 0 prints");
+    assert!(done[1].stdout.contains("# Wrong elements: 0 OK"));
+    assert!(!file.exists(), "the id's file is gone");
+    Ok(())
+}
+
+fn a_file_that_holds_no_id_is_refused() -> Result<(), Failed> {
+    let folder = Folder::new("no-id");
+    for text in ["", "nonsense", &"0".repeat(128), &"x".repeat(4096)] {
+        let file = folder.file("id", text);
+        let done = Done::from(by_hand("1", "2", &file).output()?);
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{}", done.stderr);
+        assert!(done.stderr.contains("--id-file") && done.stderr.contains("128"), "{}", done.stderr);
+    }
+    Ok(())
+}
+
+fn a_missing_rank_is_named() -> Result<(), Failed> {
+    let folder = Folder::new("missing");
+    let file = folder.0.join("id");
+    let mut command = by_hand("0", "3", &file);
+    let done = Done::from(command.env("RINGSMITH_INIT_TIMEOUT_S", "1").output()?);
+    assert_eq!((done.status, done.stdout.as_str()), (3, ""));
+    assert!(done.stderr.contains("ranks 1, 2"), "{}", done.stderr);
+    let mut command = by_hand("2", "3", &file);
+    let done = Done::from(command.env("RINGSMITH_INIT_TIMEOUT_S", "1").output()?);
+    assert_eq!(done.status, 3);
+    assert!(done.stderr.contains("rank 0") && done.stderr.contains("--id-file"), "{}", done.stderr);
+    Ok(())
+}
+
+/// A run that takes far longer than any test, and its ranks' processes.
+fn long_run() -> Result<(Child, Vec<u32>), Failed> {
+    let mut child = command("run all_reduce --ranks 3 -b 8 -e 8 -n 1000000000 -c 0".split(' ')).spawn()?;
+    let mut ranks = Vec::new();
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    // The heading names the processes, and nothing is printed before all ranks have met.
+    while ranks.len() < 3 {
+        let line = lines.next().ok_or("the run ended before its heading")??;
+        if let Some(pid) = line.split("pid ").nth(1).and_then(|rest| rest.split(' ').next()) {
+            ranks.push(pid.parse()?);
+        }
+    }
+    // Whoever closes the pipe ends the run: keep reading.
+    thread::spawn(move || lines.count());
+    Ok((child, ranks))
+}
+
+fn alive(pid: u32) -> bool {
+    // A zombie of a first process that is being waited for counts as gone.
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+fn signal(name: &str, pid: u32) -> Result<(), Failed> {
+    let status = std::process::Command::new("kill").args(["-s", name, &pid.to_string()]).status()?;
+    if status.success() { Ok(()) } else { Err(format!("kill -s {name} {pid}: {status}").into()) }
+}
+
+fn ended(mut child: Child) -> Result<(std::process::ExitStatus, String), Failed> {
+    let mut stderr = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut stderr)?;
+    Ok((child.wait()?, stderr))
+}
+
+fn a_killed_rank_ends_the_others() -> Result<(), Failed> {
+    for victim in [0, 1] {
+        let (child, ranks) = long_run()?;
+        signal("KILL", ranks[victim])?;
+        let (status, stderr) = ended(child)?;
+        assert_eq!(status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains(&format!("rank {victim}: lost")), "{stderr}");
+        assert!(ranks.into_iter().all(|pid| !alive(pid)));
+    }
+    Ok(())
+}
+
+fn an_interrupt_ends_every_rank() -> Result<(), Failed> {
+    for name in ["INT", "TERM"] {
+        let (child, ranks) = long_run()?;
+        signal(name, child.id())?;
+        let (status, stderr) = ended(child)?;
+        assert_eq!(status.code(), None, "ended by the signal: {stderr}");
+        assert!(ranks.into_iter().all(|pid| !alive(pid)), "{stderr}");
+    }
+    Ok(())
+}
+
+fn ranks_die_with_the_first_process() -> Result<(), Failed> {
+    let (child, ranks) = long_run()?;
+    signal("KILL", child.id())?;
+    // Standard error closes when the last of them is gone.
+    ended(child)?;
+    assert!(ranks.into_iter().all(|pid| !alive(pid)));
+    Ok(())
+}
