@@ -20,7 +20,6 @@ mod scalar;
 mod tests;
 
 pub use level::Level;
-pub use mode::FloatMode;
 pub use scalar::{Scalar, ScalarError};
 
 use divisor::Divisor;
@@ -49,6 +48,25 @@ pub struct Kernel {
     size_bytes: usize,
     pre_acts: bool,
     post_acts: bool,
+    /// Whether results depend on the thread's floating-point mode.
+    rounds: bool,
+}
+
+fn is_integer(dtype: DataType) -> bool {
+    match dtype {
+        DataType::Int8
+        | DataType::Uint8
+        | DataType::Int32
+        | DataType::Uint32
+        | DataType::Int64
+        | DataType::Uint64 => true,
+        DataType::Float16
+        | DataType::Float32
+        | DataType::Float64
+        | DataType::Bfloat16
+        | DataType::Float8E4M3
+        | DataType::Float8E5M2 => false,
+    }
 }
 
 /// Room for one block of accumulators of any type.
@@ -76,6 +94,7 @@ impl Kernel {
             size_bytes: dtype.size_bytes(),
             pre_acts: op == ReduceOp::PremulSum,
             post_acts: op == ReduceOp::Avg,
+            rounds: !is_integer(dtype) && !matches!(op, ReduceOp::Min | ReduceOp::Max),
         }
     }
 
@@ -91,21 +110,25 @@ impl Kernel {
         if elements == 0 {
             return;
         }
-        // SAFETY: passed on from the caller; the arms check how many sources there are.
-        unsafe {
-            match src {
-                [] => {}
-                [only] if !(post || self.pre(only)) => self.copy(dst, only.ptr, elements),
-                [a, b] if !(post || self.pre(a) || self.pre(b)) => {
-                    if others.is_empty() {
-                        self.pair(first, a.ptr, b.ptr, elements);
-                    } else {
-                        self.pair_to_many(first, others, [a.ptr, b.ptr], elements);
+        let work = || {
+            // SAFETY: passed on from the caller; the arms check how many sources there are.
+            unsafe {
+                match src {
+                    [] => {}
+                    [only] if !(post || self.pre(only)) => self.copy(dst, only.ptr, elements),
+                    [a, b] if !(post || self.pre(a) || self.pre(b)) => {
+                        if others.is_empty() {
+                            self.pair(first, a.ptr, b.ptr, elements);
+                        } else {
+                            self.pair_to_many(first, others, [a.ptr, b.ptr], elements);
+                        }
                     }
+                    _ => self.fold(first, others, src, post, elements),
                 }
-                _ => self.fold(first, others, src, post, elements),
             }
-        }
+        };
+        let copies = src.len() == 1 && !(post || self.pre(&src[0]));
+        if self.rounds && !copies { mode::in_standard_mode(work) } else { work() }
     }
 
     /// [`Kernel::run`] with one destination, on slices, for those who have them. All sources are raw

@@ -3,7 +3,7 @@
 
 use super::divisor::Divisor;
 use super::narrow::{Brain, E4M3, E5M2, Format, Half};
-use super::{FloatMode, Kernel, Level, Operand, Scalar};
+use super::{Kernel, Level, Operand, Scalar};
 use crate::reference::{Data, Exactness, Kind, Request, compare, expected, format_of, input};
 use ringsmith_ir::entity::Rank;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
@@ -325,26 +325,23 @@ fn scalars_round_to_the_type_or_are_refused() {
     }
 }
 
+/// A thread that treats subnormals as zero and rounds towards zero.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn the_standard_mode_keeps_subnormals_and_goes_away() {
-    const FLUSH: u32 = 0x9fc0;
+fn the_threads_mode_changes_nothing_and_is_left_alone() {
+    const FLUSH_AND_TRUNCATE: u32 = 0xffc0;
     let kernel = Kernel::new(DataType::Float32, ReduceOp::Sum, 2, Scalar::one(DataType::Float32));
-    let smallest = 1u32.to_ne_bytes().to_vec();
-    let twice = || {
-        let mut buffers = Buffers::new([smallest.clone(), smallest.clone()]);
-        run(&kernel, &mut buffers, &[0], &[0, 1], 1);
-        buffers.content(0).to_vec()
-    };
+    let (one, almost_two) = (1f32, 2f32.next_down());
+    let (mut subnormal, mut rounded) = ([0; 4], [0; 4]);
     let before = super::mode::read();
-    super::mode::write(FLUSH);
-    let flushed = twice();
-    let mode = FloatMode::standard();
-    let kept = twice();
-    drop(mode);
+    super::mode::write(FLUSH_AND_TRUNCATE);
+    let naive = std::hint::black_box(f32::from_bits(1)) * std::hint::black_box(1.0);
+    kernel.combine(&mut subnormal, &[&1u32.to_ne_bytes(), &1u32.to_ne_bytes()]);
+    kernel.combine(&mut rounded, &[&one.to_ne_bytes(), &almost_two.to_ne_bytes()]);
     let after = super::mode::read();
     super::mode::write(before);
-    assert_eq!(flushed, 0u32.to_ne_bytes(), "the test is about something");
-    assert_eq!(kept, 2u32.to_ne_bytes());
-    assert_eq!(after & 0xffc0, FLUSH, "flags of past exceptions aside");
+    assert_eq!(naive.to_bits(), 0, "the test is about something");
+    assert_eq!(u32::from_ne_bytes(subnormal), 2);
+    assert_eq!(f32::from_ne_bytes(rounded), 3.0, "2.9999999 rounds up");
+    assert_eq!(after & !0x3f, FLUSH_AND_TRUNCATE, "flags of past exceptions aside");
 }
