@@ -6,6 +6,7 @@
 //! that decides decides the same.
 
 use super::cost::{Footprint, Predicted};
+use super::order::{position, rank_order};
 use super::{Algorithm, BATCH, Machine, MachineError, candidates};
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::Collective;
@@ -131,6 +132,8 @@ pub struct Choice {
     pub ranks: u32,
     /// How many hosts they are on.
     pub hosts: u32,
+    /// The rank at each position of the program: what [`super::schedule`] takes.
+    pub rank_order: Vec<u32>,
     /// The algorithm.
     pub algorithm: &'static Algorithm,
     /// The protocol.
@@ -294,7 +297,9 @@ struct Entry {
 /// Everything about a choice that does not depend on the size.
 struct Prices<'a> {
     request: Request,
-    machine: &'a Machine,
+    /// The machine, with the host of each position instead of each rank.
+    machine: Machine,
+    rank_order: Vec<u32>,
     options: &'a Options,
     footprints: Vec<Footprint>,
     entries: Vec<Entry>,
@@ -309,7 +314,9 @@ impl<'a> Prices<'a> {
         if rooted && request.root >= ranks {
             return Err(NothingLeft::Root { root: request.root, ranks });
         }
-        let root = if rooted { request.root } else { 0 };
+        let rank_order = rank_order(machine);
+        let hosts = rank_order.iter().map(|r| machine.hosts[*r as usize]).collect();
+        let machine = Machine { hosts, ..machine.clone() };
         let all = candidates(request.collective);
         if all.is_empty() {
             return Err(NothingLeft::Unplanned(request.collective));
@@ -320,8 +327,9 @@ impl<'a> Prices<'a> {
             return Err(NothingLeft::Channels { min_channels, max_channels });
         }
         let mut prices = Self {
-            request: Request { root, ..request },
+            request: Request { root: if rooted { request.root } else { 0 }, ..request },
             machine,
+            rank_order,
             options,
             footprints: Vec::new(),
             entries: Vec::new(),
@@ -341,11 +349,12 @@ impl<'a> Prices<'a> {
                 continue;
             }
             let (footprint, messages) = *priced.get_or_insert_with(|| {
-                let traffic = (algorithm.traffic)(self.machine.ranks(), self.request.root);
+                let root = position(&self.rank_order, self.request.root).expect("the root was checked");
+                let traffic = (algorithm.traffic)(self.machine.ranks(), root);
                 let messages = traffic.count();
                 // What cannot be proved with any protocol is not worth a price.
                 if proof_steps(messages.0, Protocol::Ll, self.machine.slots) <= PROOF_STEPS {
-                    self.footprints.push(Footprint::new(&traffic, self.machine));
+                    self.footprints.push(Footprint::new(&traffic, &self.machine));
                 }
                 (self.footprints.len().saturating_sub(1), messages)
             });
@@ -387,7 +396,8 @@ impl<'a> Prices<'a> {
         if protocol != Protocol::Simple
             && let Some(stranger) = self.machine.stranger()
         {
-            return Some(format!("ranks 0 and {stranger} share no memory, which {protocol} needs"));
+            let (first, stranger) = (self.rank_order[0], self.rank_order[stranger as usize]);
+            return Some(format!("ranks {first} and {stranger} share no memory, which {protocol} needs"));
         }
         None
     }
@@ -401,7 +411,7 @@ impl<'a> Prices<'a> {
         channels: u32,
         messages: (u64, u64),
     ) -> Option<String> {
-        let machine = self.machine;
+        let machine = &self.machine;
         let steps = proof_steps(messages.0.saturating_mul(channels.into()), protocol, machine.slots);
         if steps > PROOF_STEPS {
             return Some(format!("its proof would take {steps} steps, more than {PROOF_STEPS}"));
@@ -435,7 +445,7 @@ impl<'a> Prices<'a> {
     fn price(&self, entry: &Entry, bytes: u64) -> Result<Predicted, String> {
         let footprint = &self.footprints[entry.footprint];
         if entry.protocol != Protocol::Simple {
-            let (chunk, ..) = footprint.sizes(self.machine, entry.protocol, entry.channels, bytes);
+            let (chunk, ..) = footprint.sizes(&self.machine, entry.protocol, entry.channels, bytes);
             // A chunk is a whole number of 16-byte units, so the largest may be one unit more.
             let largest = chunk.checked_next_multiple_of(16).unwrap_or(u64::MAX);
             if largest > self.machine.zone_cell_bytes {
@@ -445,7 +455,7 @@ impl<'a> Prices<'a> {
                 ));
             }
         }
-        Ok(footprint.predict(self.machine, entry.protocol, entry.channels, bytes))
+        Ok(footprint.predict(&self.machine, entry.protocol, entry.channels, bytes))
     }
 
     /// The choice at a size: of those as good as the cheapest, the first.
@@ -467,6 +477,7 @@ impl<'a> Prices<'a> {
             request: Request { bytes, ..self.request },
             ranks: self.machine.ranks(),
             hosts,
+            rank_order: self.rank_order.clone(),
             algorithm: entry.algorithm,
             protocol: entry.protocol,
             channels: entry.channels,

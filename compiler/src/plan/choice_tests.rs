@@ -2,7 +2,7 @@
 
 use super::{
     Filter, Machine, NothingLeft, Options, Request, Verdict, candidates, choose, choose_range, explain,
-    instantiate, stretch_at,
+    instantiate, schedule, stretch_at,
 };
 use crate::lower;
 use ringsmith_ir::expand::expand;
@@ -244,6 +244,23 @@ fn the_largest_communicators_are_planned_too() {
     assert_eq!(choice.hosts, 2048);
     let extremes = Request { collective: Collective::Broadcast, root: 16_383, bytes: u64::MAX };
     choose(extremes, &machine, &Options::default()).expect("the largest request");
+}
+
+#[test]
+fn interleaved_hosts_cost_no_more_than_neighbours() {
+    let options = Options::default();
+    let apart = Machine::cpu(vec![0, 1, 0, 1, 0, 1, 0, 1], 8);
+    let together = Machine::cpu(vec![0, 0, 0, 0, 1, 1, 1, 1], 8);
+    for collective in planned() {
+        let choice =
+            |machine| choose(request(collective, 4 << 20), machine, &options).expect("something runs");
+        let (apart, together) = (choice(&apart), choice(&together));
+        assert_eq!(apart.rank_order, [0, 2, 4, 6, 1, 3, 5, 7]);
+        assert_eq!((apart.algorithm, apart.predicted), (together.algorithm, together.predicted));
+        let root = collective.rooted().then_some(0);
+        let schedule = schedule(apart.algorithm, &apart.rank_order, root, apart.channels, None);
+        verify::schedule(schedule.expect("it applies")).expect("renaming ranks changes nothing");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Choice, Verdict};
 use std::fmt::Write;
 
 /// At most this many ranks are listed one by one.
-const LISTED_RANKS: u32 = 32;
+const LISTED_RANKS: usize = 32;
 
 /// Says what was chosen and why, in lines for people. Ends with a line feed.
 pub fn explain(choice: &Choice) -> String {
@@ -28,7 +28,7 @@ pub fn explain(choice: &Choice) -> String {
     line("algorithm", choice.algorithm.name.to_owned());
     line("protocol", choice.protocol.to_string());
     line("channels", choice.channels.to_string());
-    line("rank order", rank_order(choice.ranks));
+    line("rank order", rank_order(&choice.rank_order));
     let sizes = choice.predicted;
     if choice.chunks == 0 {
         line("chunks", "none: signals only".to_owned());
@@ -70,8 +70,9 @@ fn counted(count: u32, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn rank_order(ranks: u32) -> String {
-    let listed: Vec<String> = (0..ranks.min(LISTED_RANKS)).map(|r| r.to_string()).collect();
-    let rest = if ranks > LISTED_RANKS { format!(" … {}", ranks - 1) } else { String::new() };
+fn rank_order(order: &[u32]) -> String {
+    let listed: Vec<String> = order.iter().take(LISTED_RANKS).map(u32::to_string).collect();
+    let rest =
+        if order.len() > LISTED_RANKS { format!(" … {}", order[order.len() - 1]) } else { String::new() };
     format!("{}{rest}, on every channel", listed.join(" "))
 }

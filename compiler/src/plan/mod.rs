@@ -2,8 +2,8 @@
 //!
 //! One file per algorithm holds its program (the `.sched` beside it), where it applies, and what it
 //! sends. [`choose`] prices every algorithm on a [`Machine`] and takes the cheapest; [`instantiate`]
-//! makes the program and arguments that [`ringsmith_ir::expand`] turns into a schedule. Nothing is
-//! trusted for being built in: the verifier sees every schedule that comes out of here.
+//! makes the program and arguments that [`ringsmith_ir::expand`] turns into a schedule, [`schedule`] the
+//! schedule itself, with the ranks of a host side by side. Nothing is trusted for being built in: the verifier sees every schedule that comes out of here.
 //!
 //! Everything is a function of its arguments: no environment, clock, randomness or hash order.
 //! `docs/algorithms.md` describes each algorithm; a test compares that page with
@@ -28,6 +28,7 @@ mod explain;
 mod halving_reduce_scatter;
 mod machine;
 mod one_shot_all_reduce;
+mod order;
 mod pairwise_all_to_all;
 mod rabenseifner_all_reduce;
 mod recursive_doubling_all_reduce;
@@ -50,6 +51,7 @@ pub use choice::{
 pub use cost::Predicted;
 pub use explain::explain;
 pub use machine::{LinkClass, MAX_RANKS, Machine, MachineError};
+pub use order::{rank_order, schedule};
 pub use traffic::{Flow, Landing, Message, Round, Traffic};
 
 use ringsmith_ir::expand::Arguments;
