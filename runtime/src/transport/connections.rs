@@ -49,6 +49,8 @@ pub struct Connections {
     places: Vec<Option<usize>>,
     activity: Arc<Shared>,
     progress: Option<Progress>,
+    /// The process that connected.
+    process: u32,
     seen: Mutex<Seen>,
     // Last, so that nothing above outlives the memory it points into.
     memory: Vec<(&'static str, Arc<Mapping>)>,
@@ -296,6 +298,10 @@ impl Drop for Connections {
     fn drop(&mut self) {
         // First, since the thread works on the memory that goes next.
         self.progress = None;
+        // A forked child that drops its copy has not left: its parent lives on.
+        if self.process != std::process::id() {
+            return;
+        }
         for peer in 0..self.geometry.ranks {
             let regions = self.regions[peer as usize];
             if self.kinds[peer as usize] == TransportKind::Shm {
@@ -397,6 +403,7 @@ impl Builder {
             places: Vec::new(),
             activity: Arc::new(Shared::new(count, geometry.channels)),
             progress: None,
+            process: std::process::id(),
             seen: Mutex::new(Seen { connected: Instant::now(), links: BTreeMap::new() }),
             memory,
             segment,

@@ -98,13 +98,8 @@ impl Board {
     fn wake(&self, ways: u32) {
         let rest = self.rest.load(Ordering::SeqCst);
         if rest & ways != 0 && self.rest.swap(AWAKE, Ordering::SeqCst) != AWAKE {
-            loop {
-                // A full counter (EAGAIN) wakes as well; nothing else can go wrong with our own eventfd.
-                match rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
-                    Err(Errno::INTR) => {}
-                    _ => break,
-                }
-            }
+            // A full counter (EAGAIN) wakes as well; nothing else can go wrong with our own eventfd.
+            while rustix::io::write(&self.wake, &1u64.to_ne_bytes()) == Err(Errno::INTR) {}
         }
     }
 

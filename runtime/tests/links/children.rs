@@ -1,10 +1,12 @@
 //! Ranks that are processes: this program, started again with a scenario to play.
 
+#![allow(unsafe_code)] // One scenario forks.
+
 use super::exchange::{Bell, Process, hub};
 use super::{GEOMETRY, seed, traffic};
 use ringsmith_runtime::memory::segment::Backing;
 use ringsmith_runtime::transport::{
-    Alarm, Connections, Geometry, LinkFault, Options, SharedMemory, TransportKind,
+    Alarm, Connections, Exchange, Geometry, LinkFault, Options, SharedMemory, TransportKind,
 };
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -25,16 +27,19 @@ pub(crate) enum Scenario {
     Mixed,
     /// The last rank kills itself amid traffic over sockets; the others must be told.
     Killed,
+    /// Like `Mixed`; every rank forks a child that drops its copy of the links.
+    Forked,
     /// All ranks map files of /dev/shm and kill themselves.
     AllKilled,
 }
 
-const ALL: [Scenario; 6] = [
+const ALL: [Scenario; 7] = [
     Scenario::Shm,
     Scenario::ShmFiles,
     Scenario::Socket,
     Scenario::Mixed,
     Scenario::Killed,
+    Scenario::Forked,
     Scenario::AllKilled,
 ];
 
@@ -51,16 +56,16 @@ impl Scenario {
             Self::Socket | Self::Killed => {
                 Options { shared_memory: SharedMemory::Off, sockets_per_pair: 2, ..options }
             }
-            Self::Mixed => Options { host_id: Some((rank / 2).to_string()), ..options },
+            Self::Mixed | Self::Forked => Options { host_id: Some((rank / 2).to_string()), ..options },
         }
     }
 
     fn kind(self, rank: u32, peer: u32) -> TransportKind {
         match self {
             _ if rank == peer => TransportKind::Local,
-            Self::Mixed if rank / 2 == peer / 2 => TransportKind::Shm,
+            Self::Mixed | Self::Forked if rank / 2 == peer / 2 => TransportKind::Shm,
             Self::Shm | Self::ShmFiles | Self::AllKilled => TransportKind::Shm,
-            Self::Socket | Self::Killed | Self::Mixed => TransportKind::Socket,
+            Self::Socket | Self::Killed | Self::Mixed | Self::Forked => TransportKind::Socket,
         }
     }
 }
@@ -136,12 +141,39 @@ fn play(scenario: Scenario, rank: u32, world: u32, name: &str) {
             assert_eq!(names_in_shm(), Vec::<String>::new());
             die();
         }
+        Scenario::Forked => {
+            let links = fork_and_drop_in_child(links);
+            traffic::everybody_to_everybody(&links, &bell, seed(), 100);
+            assert!((0..world).all(|peer| !links.has_left(peer)), "rank {rank} was left");
+            // So that nobody leaves while another still looks.
+            exchange.all_gather("looked", &[]).expect("all looked");
+            drop(links);
+            assert_eq!(bell.fault(), None);
+        }
         Scenario::Shm | Scenario::ShmFiles | Scenario::Socket | Scenario::Mixed => {
             traffic::everybody_to_everybody(&links, &bell, seed(), 300);
             drop(links);
             assert_eq!(bell.fault(), None);
         }
     }
+}
+
+/// Lets a child drop the links before the parent uses them.
+fn fork_and_drop_in_child(links: Connections) -> Connections {
+    // SAFETY: the child only unmaps, closes, and ends, none of which needs a lock that another thread
+    // could have held.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork");
+    if child == 0 {
+        drop(links);
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is this process's own, and the status is a valid place.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0), "the child ended in good order");
+    links
 }
 
 /// As if the kernel had run out of memory.

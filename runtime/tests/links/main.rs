@@ -281,6 +281,7 @@ fn main() {
         ("processes_shm_files", Scenario::ShmFiles, 3),
         ("processes_socket", Scenario::Socket, 3),
         ("processes_mixed", Scenario::Mixed, 4),
+        ("processes_forked", Scenario::Forked, 4),
     ] {
         trial(name.to_owned(), Box::new(move || traffic_between_processes(scenario, world)));
     }

@@ -29,6 +29,9 @@ const POLL_FOR: Duration = Duration::from_micros(200);
 /// How long the thread naps while executor threads make rounds. Ours: what a message may lie unread
 /// when all of them are busy with something else.
 const NAP: Duration = Duration::from_micros(200);
+/// How long it goes on napping inside a collective after the last thing that anybody moved; then it
+/// sleeps until a socket wakes it. Ours.
+const NAP_FOR: Duration = Duration::from_millis(10);
 /// Up to this many sockets are cheaper to read in vain than to ask about.
 const FEW_WIRES: usize = 2;
 /// Sockets looked at in one call.
@@ -86,7 +89,7 @@ impl Progress {
         let failed = |call| move |source: std::io::Error| LinkError::Progress { rank, call, source };
         let events = events(&plan).map_err(|errno| failed("epoll")(errno.into()))?;
         let alarm = Arc::clone(&plan.alarm);
-        let run = Run { plan, events, ready: Vec::new(), closing: None };
+        let run = Run { plan, events, moves: 0, ready: Vec::new(), closing: None };
         let engine = Arc::new(Engine { run: Mutex::new(Some(run)) });
         board.set_helper(engine.clone());
         let watch = Watch { rank, alarm };
@@ -128,7 +131,7 @@ impl Helper for Engine {
                     }
                     Some(run) => {
                         run.take_news(board);
-                        run.send();
+                        run.moves += u64::from(run.send());
                     }
                     None => {}
                 }
@@ -143,7 +146,7 @@ impl Helper for Engine {
 impl Engine {
     /// The thread's work, until the connections are closed.
     fn work(&self, board: &Board, watch: &Watch) {
-        let mut busy_until = Instant::now();
+        let (mut busy_until, mut seen) = (Instant::now(), 0);
         loop {
             let mut guard = self.run.lock().expect("no round panics; see Watch");
             let run = guard.as_mut().expect("only this thread takes it out");
@@ -152,12 +155,16 @@ impl Engine {
                 return;
             }
             let moved = run.round(board);
+            let helped = std::mem::replace(&mut seen, run.moves) != run.moves;
             let closing = run.closing.map(|begun| run.close_rest(begun));
+            if helped {
+                busy_until = Instant::now() + if board.is_crowded() { NAP_FOR } else { POLL_FOR };
+            }
             if moved {
-                busy_until = Instant::now() + POLL_FOR;
+                // On to the next round.
             } else if closing.is_some() {
                 run.look(closing);
-            } else if board.is_active() && board.is_crowded() {
+            } else if board.is_active() && board.is_crowded() && Instant::now() < busy_until {
                 drop(guard);
                 board.nap(NAP);
             } else if board.is_active() && Instant::now() < busy_until {
@@ -171,6 +178,7 @@ impl Engine {
                         watch.report(format!("waiting for sockets failed: {errno}"));
                         return;
                     }
+                    // Whoever entered a collective and woke this thread will want it soon.
                     busy_until = Instant::now() + POLL_FOR;
                 }
             }
@@ -202,6 +210,8 @@ fn events(plan: &Plan) -> Result<Arc<OwnedFd>, Errno> {
 struct Run {
     plan: Plan,
     events: Arc<OwnedFd>,
+    /// Rounds that moved anything, whoever made them.
+    moves: u64,
     /// Wires with something to send, which may not have it any more.
     ready: Vec<usize>,
     closing: Option<Instant>,
@@ -237,6 +247,7 @@ impl Run {
         if !moved && self.queue_credits() {
             moved |= self.send();
         }
+        self.moves += u64::from(moved);
         moved
     }
 
@@ -261,7 +272,7 @@ impl Run {
                 self.ready.push(index);
             }
         }
-        let open = |wire: &Wire| !wire.bye().over && !(wire.bye().confirmed && !wire.has_output());
+        let open = |wire: &Wire| !wire.bye().over && (!wire.bye().confirmed || wire.has_output());
         let open = self.plan.wires.iter().filter(|wire| open(wire)).collect::<Vec<_>>();
         if !open.is_empty() && self.close_rest(begun).is_zero() {
             let peers: Vec<u32> = open.iter().map(|wire| wire.peer()).collect();
