@@ -16,7 +16,7 @@ use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use table::{FOREIGN, FOREIGN_PREFIX, Read, SETTINGS, Setting};
+use table::{FOREIGN, FOREIGN_PREFIXES, Read, SETTINGS, Setting};
 
 const OUR_PREFIX: &str = "RINGSMITH_";
 const NCCL_PREFIX: &str = "NCCL_";
@@ -427,7 +427,9 @@ fn unknown_names(written: &[Written]) -> Vec<Warning> {
     let theirs = SETTINGS.iter().filter_map(|s| s.nccl.map(str::to_owned));
     let known: Vec<String> = ours.chain(theirs).collect();
     let is_known = |name: &str| {
-        known.iter().any(|k| k == name) || FOREIGN.contains(&name) || name.starts_with(FOREIGN_PREFIX)
+        known.iter().any(|k| k == name)
+            || FOREIGN.contains(&name)
+            || FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     };
     written
         .iter()

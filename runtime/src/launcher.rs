@@ -2,7 +2,7 @@
 //!
 //! Understood: Ringsmith's own variables, torchrun, Open MPI, MPICH and its relatives (PMI), Slurm.
 //! [`Launch::detect`] reads, [`Launch::join`] brings the ranks together: through an id, an address,
-//! or, on one host, a socket in a folder of the user's ([`local`]). Nothing is guessed: what is
+//! or, on one host, a socket in a folder of the user's (`local`). Nothing is guessed: what is
 //! partial or contradictory is an error that names the variables. docs/launchers.md has the rules.
 
 mod local;

@@ -418,8 +418,8 @@ fn disturb<'scope>(scope: &'scope Scope<'scope, '_>, address: SocketAddr, seed: 
 
 #[test]
 fn strangers_do_not_disturb() {
-    let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5eed);
-    println!("SEED={seed}");
+    let seed = std::env::var("RINGSMITH_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5eed);
+    println!("RINGSMITH_TEST_SEED={seed}");
     let config = config(&[]);
     let (id, _root) = create(&config);
     let address = id.addresses()[0];

@@ -1,9 +1,10 @@
 //! Settings from variables and files, and docs/settings.md against the table in the code.
 
 use ringsmith_runtime::config::grammar::InterfaceFilter;
+use ringsmith_runtime::config::table::SETTINGS;
 use ringsmith_runtime::config::{Config, ConfigError, Net, Warning};
 use ringsmith_runtime::log::Level;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 fn read(vars: &[(&str, &str)]) -> Result<(Config, Vec<Warning>), ConfigError> {
@@ -72,8 +73,14 @@ fn unknown_names_are_warned_about() {
     assert!(said("NCCL_TOPODUMP_FILE").contains("did you mean NCCL_TOPO_DUMP_FILE?"));
     assert!(said("NCCL_PROXY_DEBUG").contains("is ignored"));
     assert!(said("NCCL_IB_HCA").contains("no effect on the CPU device"));
-    for silent in ["NCCL_TESTS_DEVICE", "NCCL_VERSION", "RINGSMITH_RANK", "TORCH_NCCL_BLOCKING_WAIT", "NCCLX"]
-    {
+    for silent in [
+        "NCCL_TESTS_DEVICE",
+        "NCCL_VERSION",
+        "RINGSMITH_RANK",
+        "TORCH_NCCL_BLOCKING_WAIT",
+        "RINGSMITH_TEST_SEED",
+        "NCCLX",
+    ] {
         assert_eq!(said(silent), "");
     }
     let long = "RINGSMITH_".to_owned() + &"X".repeat(100_000);
@@ -192,4 +199,46 @@ fn the_documentation_lists_every_setting() {
     } else {
         assert_eq!(listed, Config::markdown_table(), "run this test with BLESS=1");
     }
+}
+
+/// Every `.rs` file below a folder.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of the tree") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn no_source_names_a_setting_that_does_not_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    for folder in ["ir/src", "compiler/src", "runtime/src", "cli/src", "src"] {
+        sources(&root.join(folder), &mut files);
+    }
+    let mut checked = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a source is text");
+        for (at, prefix) in text.match_indices("RINGSMITH_") {
+            let rest = &text[at + prefix.len()..];
+            let end = rest.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+            let name = rest[..end.unwrap_or(rest.len())].trim_end_matches('_');
+            // A lone prefix, the placeholder of texts, and the names of tests.
+            if matches!(name, "" | "X") || name.starts_with("TEST") {
+                continue;
+            }
+            checked += 1;
+            let known = SETTINGS.iter().any(|setting| setting.name == name);
+            assert!(
+                known,
+                "{} names RINGSMITH_{name}, which is not in the table of settings",
+                file.display()
+            );
+        }
+    }
+    assert!(checked > 20, "only {checked} names were found: the search is broken");
 }

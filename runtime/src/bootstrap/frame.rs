@@ -636,8 +636,9 @@ mod tests {
     /// Whatever comes, the decoder ends, keeps to its bounds, and what it accepts it also writes.
     #[test]
     fn damaged_frames_are_refused_or_read() {
-        let seed: u64 = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5eed);
-        println!("SEED={seed}");
+        let seed: u64 =
+            std::env::var("RINGSMITH_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5eed);
+        println!("RINGSMITH_TEST_SEED={seed}");
         let mut state = seed | 1;
         let mut random = |below: usize| {
             state ^= state << 13;

@@ -8,7 +8,7 @@
 //! UniqueId::create ── root thread: root (sockets) ── hub (decides)
 //! Bootstrap::connect ── handshake ── frame ── monitor thread ── Fault
 //! ```
-//! It sends nothing in secret and resists nobody who can read the network: see [`handshake`].
+//! It sends nothing in secret and resists nobody who can read the network: see `handshake`.
 
 pub mod frame;
 mod handshake;

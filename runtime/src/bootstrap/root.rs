@@ -1,5 +1,5 @@
 //! The root: one thread that listens, lets in who holds the secret, and moves frames between the
-//! connections and the [`Hub`], which decides.
+//! connections and the `Hub`, which decides.
 //!
 //! Every socket is nonblocking, so nobody can make another wait: a stranger costs a table entry and
 //! a few bytes until its deadline. It keeps serving after the join, as the job's monitor: the end of

@@ -93,76 +93,249 @@ impl Setting {
 /// Every setting, in the order of the documentation.
 pub const SETTINGS: &[Setting] = &[
     // Coming together.
-    row("INIT_TIMEOUT_S", "seconds", "120", "How long initialisation waits for the other ranks before it names the missing ones.",
-        Apply(|c, v| grammar::seconds(v).map(|t| c.init_timeout = t))),
-    row("COMM_ID", "`HOST:PORT`", "none", "Where the root listens, for ranks that cannot pass each other an id; has no secret unless `RINGSMITH_JOB_SECRET` adds one.",
-        Apply(|c, v| HostPort::parse(v).map(|a| c.comm_id = Some(a)))).nccl("NCCL_COMM_ID"),
-    row("JOB_SECRET", "any text", "none", "A secret shared by the ranks of a job, mixed into the handshake.",
-        Apply(|c, v| { c.job_secret = Some(Secret::new(v)); Ok(()) })),
-    row("SOCKET_IFNAME", "`eth`, `=eth0,ib0`, `^docker`", "all, virtual ones and loopback last", "Interfaces to use: beginnings of names; `=` whole names; `^` all but these, with virtual ones and loopback still last.",
-        Apply(|c, v| InterfaceFilter::parse(v).map(|f| c.interfaces = f))).nccl("NCCL_SOCKET_IFNAME"),
-    row("PORT_RANGE", "`50000-50100`", "any free port", "Ports that listeners may take.",
-        Apply(|c, v| PortRange::parse(v).map(|r| c.port_range = Some(r)))),
-    row("RUN_DIR", "a folder", "/tmp/ringsmith-UID", "Where ranks of one host that a launcher started find each other; owned by the user, closed to others.",
-        Apply(|c, v| path(v).map(|p| c.run_dir = Some(p)))),
+    row(
+        "INIT_TIMEOUT_S",
+        "seconds",
+        "120",
+        "How long initialisation waits for the other ranks before it names the missing ones.",
+        Apply(|c, v| grammar::seconds(v).map(|t| c.init_timeout = t)),
+    ),
+    row(
+        "COMM_ID",
+        "`HOST:PORT`",
+        "none",
+        "Where the root listens, for ranks that cannot pass each other an id; has no secret \
+         unless `RINGSMITH_JOB_SECRET` adds one.",
+        Apply(|c, v| HostPort::parse(v).map(|a| c.comm_id = Some(a))),
+    )
+    .nccl("NCCL_COMM_ID"),
+    row(
+        "JOB_SECRET",
+        "any text",
+        "none",
+        "A secret shared by the ranks of a job, mixed into the handshake.",
+        Apply(|c, v| {
+            c.job_secret = Some(Secret::new(v));
+            Ok(())
+        }),
+    ),
+    row(
+        "SOCKET_IFNAME",
+        "`eth`, `=eth0,ib0`, `^docker`",
+        "all, virtual ones and loopback last",
+        "Interfaces to use: beginnings of names; `=` whole names; `^` all but these, with \
+         virtual ones and loopback still last.",
+        Apply(|c, v| InterfaceFilter::parse(v).map(|f| c.interfaces = f)),
+    )
+    .nccl("NCCL_SOCKET_IFNAME"),
+    row(
+        "PORT_RANGE",
+        "`50000-50100`",
+        "any free port",
+        "Ports that listeners may take.",
+        Apply(|c, v| PortRange::parse(v).map(|r| c.port_range = Some(r))),
+    ),
+    row(
+        "RUN_DIR",
+        "a folder",
+        "/tmp/ringsmith-UID",
+        "Where ranks of one host that a launcher started find each other; owned by the user, \
+         closed to others.",
+        Apply(|c, v| path(v).map(|p| c.run_dir = Some(p))),
+    ),
     row("RANK", "a number", "the launcher's", "This process's rank.", Elsewhere),
     row("WORLD", "a number", "the launcher's", "The number of ranks.", Elsewhere),
-    row("LOCAL_RANK", "a number", "the launcher's", "This process's number among the ranks of its host.", Elsewhere),
-    row("ID", "256 hexadecimal digits", "none", "The unique id of the job, as text.",
-        Apply(|c, v| v.parse::<UniqueId>().map(|id| c.id = Some(id)).map_err(|e| e.to_string()))),
-    row("HOST_ID", "any text", "the host's name and boot", "Pretends to be another host: ranks with the same text share one.",
-        Apply(|c, v| { c.host_id = Some(v.to_owned()); Ok(()) })),
+    row(
+        "LOCAL_RANK",
+        "a number",
+        "the launcher's",
+        "This process's number among the ranks of its host.",
+        Elsewhere,
+    ),
+    row(
+        "ID",
+        "256 hexadecimal digits",
+        "none",
+        "The unique id of the job, as text.",
+        Apply(|c, v| v.parse::<UniqueId>().map(|id| c.id = Some(id)).map_err(|e| e.to_string())),
+    ),
+    row(
+        "HOST_ID",
+        "any text",
+        "the host's name and boot",
+        "Pretends to be another host: ranks with the same text share one.",
+        Apply(|c, v| {
+            c.host_id = Some(v.to_owned());
+            Ok(())
+        }),
+    ),
     // Waiting.
-    row("TIMEOUT_S", "seconds", "none", "How long a collective waits for a peer before it fails.",
-        Apply(|c, v| grammar::seconds(v).map(|t| c.timeout = Some(t)))),
-    row("STALL_S", "seconds", "30", "After how long a waiting collective says once whom it waits for.",
-        Apply(|c, v| grammar::seconds(v).map(|t| c.stall = t))),
+    row(
+        "TIMEOUT_S",
+        "seconds",
+        "none",
+        "How long a collective waits for a peer before it fails.",
+        Apply(|c, v| grammar::seconds(v).map(|t| c.timeout = Some(t))),
+    ),
+    row(
+        "STALL_S",
+        "seconds",
+        "30",
+        "After how long a waiting collective says once whom it waits for.",
+        Apply(|c, v| grammar::seconds(v).map(|t| c.stall = t)),
+    ),
     // Transports.
-    row("SHM_DISABLE", "0 or 1", "0", "Keeps ranks of one host from sharing memory; they use sockets.",
-        Apply(|c, v| grammar::switch(v).map(|off| c.shm = !off))).nccl("NCCL_SHM_DISABLE"),
-    row("NET", "`socket`, `ib`", "the best that all ranks have", "The network between hosts.",
-        Apply(|c, v| grammar::find_name(v, &["socket", "ib"]).map(|n| c.net = Some(if n == "ib" { Net::Ib } else { Net::Socket })))).nccl("NCCL_NET").agree(),
-    row("SOCKET_NCONNS", "1 to 16", "2", "Connections between two ranks that use sockets.",
-        Apply(|c, v| grammar::number(v, 1, 16).map(|n| c.socket_connections = n as u32))).agree(),
-    row("SLOTS", "2 to 64", "8", "Slots of a FIFO between two ranks.",
-        Apply(|c, v| grammar::number(v, 2, 64).map(|n| c.slots = n as u32))).agree(),
-    row("SLOT_BYTES", "1K to 64M, a multiple of 128", "64K", "Size of a slot. NCCL's name gives the size of all slots together.",
-        ApplyWithNccl(slot_bytes, |c, v| buffer_bytes(v).map(|n| c.fifo_bytes = Some(n)))).nccl("NCCL_BUFFSIZE").agree(),
+    row(
+        "SHM_DISABLE",
+        "0 or 1",
+        "0",
+        "Keeps ranks of one host from sharing memory; they use sockets.",
+        Apply(|c, v| grammar::switch(v).map(|off| c.shm = !off)),
+    )
+    .nccl("NCCL_SHM_DISABLE"),
+    row(
+        "NET",
+        "`socket`, `ib`",
+        "the best that all ranks have",
+        "The network between hosts.",
+        Apply(|c, v| {
+            grammar::find_name(v, &["socket", "ib"])
+                .map(|n| c.net = Some(if n == "ib" { Net::Ib } else { Net::Socket }))
+        }),
+    )
+    .nccl("NCCL_NET")
+    .agree(),
+    row(
+        "SOCKET_NCONNS",
+        "1 to 16",
+        "2",
+        "Connections between two ranks that use sockets.",
+        Apply(|c, v| grammar::number(v, 1, 16).map(|n| c.socket_connections = n as u32)),
+    )
+    .agree(),
+    row(
+        "SLOTS",
+        "2 to 64",
+        "8",
+        "Slots of a FIFO between two ranks.",
+        Apply(|c, v| grammar::number(v, 2, 64).map(|n| c.slots = n as u32)),
+    )
+    .agree(),
+    row(
+        "SLOT_BYTES",
+        "1K to 64M, a multiple of 128",
+        "64K",
+        "Size of a slot. NCCL's name gives the size of all slots together.",
+        ApplyWithNccl(slot_bytes, |c, v| buffer_bytes(v).map(|n| c.fifo_bytes = Some(n))),
+    )
+    .nccl("NCCL_BUFFSIZE")
+    .agree(),
     // Choosing plans.
-    row("ALGO", "`ring;allreduce:tree,^ring`", "all", "Algorithms to choose among, for all collectives or one; `^` excludes.",
-        Apply(|c, v| NameFilter::parse(v, algorithms(), COLLECTIVES).map(|f| c.algorithms = Some(f)))).nccl("NCCL_ALGO").agree(),
-    row("PROTO", "`ll,ll128`, `^simple`", "all", "Protocols to choose among, in the same grammar.",
-        Apply(|c, v| NameFilter::parse(v, PROTOCOLS, COLLECTIVES).map(|f| c.protocols = Some(f)))).nccl("NCCL_PROTO").agree(),
-    row("MIN_CHANNELS", "1 to 64", "1", "Fewest channels of a plan.",
-        Apply(|c, v| grammar::number(v, 1, 64).map(|n| c.min_channels = Some(n as u32)))).nccl("NCCL_MIN_NCHANNELS").agree(),
-    row("MAX_CHANNELS", "1 to 64", "64", "Most channels of a plan.",
-        Apply(|c, v| grammar::number(v, 1, 64).map(|n| c.max_channels = Some(n as u32)))).nccl("NCCL_MAX_NCHANNELS").agree(),
-    row("TOPO_FILE", "a file", "what the machine says", "The topology to plan for, as NCCL's XML.",
-        Apply(|c, v| path(v).map(|p| c.topology_file = Some(p)))).nccl("NCCL_TOPO_FILE"),
-    row("TOPO_DUMP_FILE", "a file", "none", "Where to write the topology that was found.",
-        Apply(|c, v| path(v).map(|p| c.topology_dump_file = Some(p)))).nccl("NCCL_TOPO_DUMP_FILE"),
-    row("CHECK_POINTERS", "0 or 1", "0", "Checks the buffers of every call.",
-        Apply(|c, v| grammar::switch(v).map(|on| c.check_pointers = on))).nccl("NCCL_CHECK_POINTERS"),
+    row(
+        "ALGO",
+        "`ring;allreduce:tree,^ring`",
+        "all",
+        "Algorithms to choose among, for all collectives or one; `^` excludes.",
+        Apply(|c, v| NameFilter::parse(v, algorithms(), COLLECTIVES).map(|f| c.algorithms = Some(f))),
+    )
+    .nccl("NCCL_ALGO")
+    .agree(),
+    row(
+        "PROTO",
+        "`ll,ll128`, `^simple`",
+        "all",
+        "Protocols to choose among, in the same grammar.",
+        Apply(|c, v| NameFilter::parse(v, PROTOCOLS, COLLECTIVES).map(|f| c.protocols = Some(f))),
+    )
+    .nccl("NCCL_PROTO")
+    .agree(),
+    row(
+        "MIN_CHANNELS",
+        "1 to 64",
+        "1",
+        "Fewest channels of a plan.",
+        Apply(|c, v| grammar::number(v, 1, 64).map(|n| c.min_channels = Some(n as u32))),
+    )
+    .nccl("NCCL_MIN_NCHANNELS")
+    .agree(),
+    row(
+        "MAX_CHANNELS",
+        "1 to 64",
+        "64",
+        "Most channels of a plan.",
+        Apply(|c, v| grammar::number(v, 1, 64).map(|n| c.max_channels = Some(n as u32))),
+    )
+    .nccl("NCCL_MAX_NCHANNELS")
+    .agree(),
+    row(
+        "TOPO_FILE",
+        "a file",
+        "what the machine says",
+        "The topology to plan for, as NCCL's XML.",
+        Apply(|c, v| path(v).map(|p| c.topology_file = Some(p))),
+    )
+    .nccl("NCCL_TOPO_FILE"),
+    row(
+        "TOPO_DUMP_FILE",
+        "a file",
+        "none",
+        "Where to write the topology that was found.",
+        Apply(|c, v| path(v).map(|p| c.topology_dump_file = Some(p))),
+    )
+    .nccl("NCCL_TOPO_DUMP_FILE"),
+    row(
+        "CHECK_POINTERS",
+        "0 or 1",
+        "0",
+        "Checks the buffers of every call.",
+        Apply(|c, v| grammar::switch(v).map(|on| c.check_pointers = on)),
+    )
+    .nccl("NCCL_CHECK_POINTERS"),
     // Telling.
-    row("DEBUG", "`none`, `version`, `warn`, `info`, `trace`", "warn", "How much is logged.",
-        Apply(|c, v| Level::parse(v).map(|l| c.debug = l))).nccl("NCCL_DEBUG"),
-    row("DEBUG_SUBSYS", "`init,net`, `all`, `^env`", "`init,bootstrap,env`", "What is logged at `info` and `trace`.",
-        Apply(|c, v| Subsystems::parse(v).map(|s| c.debug_subsystems = s))).nccl("NCCL_DEBUG_SUBSYS"),
-    row("DEBUG_FILE", "a file, `%h` host, `%p` process", "standard error", "Where the log goes.",
-        Apply(|c, v| path(v).map(|_| c.debug_file = Some(v.to_owned())))).nccl("NCCL_DEBUG_FILE"),
-    row("CONF_FILE", "a file", "none", "A file of `NAME=value` lines; variables win over it.", Elsewhere).nccl("NCCL_CONF_FILE"),
+    row(
+        "DEBUG",
+        "`none`, `version`, `warn`, `info`, `trace`",
+        "warn",
+        "How much is logged.",
+        Apply(|c, v| Level::parse(v).map(|l| c.debug = l)),
+    )
+    .nccl("NCCL_DEBUG"),
+    row(
+        "DEBUG_SUBSYS",
+        "`init,net`, `all`, `^env`",
+        "`init,bootstrap,env`",
+        "What is logged at `info` and `trace`.",
+        Apply(|c, v| Subsystems::parse(v).map(|s| c.debug_subsystems = s)),
+    )
+    .nccl("NCCL_DEBUG_SUBSYS"),
+    row(
+        "DEBUG_FILE",
+        "a file, `%h` host, `%p` process",
+        "standard error",
+        "Where the log goes.",
+        Apply(|c, v| path(v).map(|_| c.debug_file = Some(v.to_owned()))),
+    )
+    .nccl("NCCL_DEBUG_FILE"),
+    row("CONF_FILE", "a file", "none", "A file of `NAME=value` lines; variables win over it.", Elsewhere)
+        .nccl("NCCL_CONF_FILE"),
     row("NVRTC", "a folder", "searched for", "Where the CUDA run-time compiler lies.", NoEffect),
     row("IB_DISABLE", "0 or 1", "0", "Keeps InfiniBand and RoCE unused.", NoEffect).nccl("NCCL_IB_DISABLE"),
     row("IB_HCA", "a list", "all", "InfiniBand devices to use.", NoEffect).nccl("NCCL_IB_HCA"),
     row("IB_GID_INDEX", "a number", "found", "GID of RoCE connections.", NoEffect).nccl("NCCL_IB_GID_INDEX"),
     row("IB_TC", "a number", "0", "Traffic class of InfiniBand connections.", NoEffect).nccl("NCCL_IB_TC"),
     row("IB_SL", "a number", "0", "Service level of InfiniBand connections.", NoEffect).nccl("NCCL_IB_SL"),
-    row("IB_TIMEOUT", "a number", "20", "Timeout exponent of InfiniBand connections.", NoEffect).nccl("NCCL_IB_TIMEOUT"),
-    row("IB_RETRY_CNT", "a number", "7", "Retries of InfiniBand connections.", NoEffect).nccl("NCCL_IB_RETRY_CNT"),
-    row("CROSS_NIC", "0, 1 or 2", "2", "Whether a ring may change network cards between hosts.", NoEffect).nccl("NCCL_CROSS_NIC"),
-    row("P2P_DISABLE", "0 or 1", "0", "Keeps GPUs from reading each other's memory.", NoEffect).nccl("NCCL_P2P_DISABLE"),
-    row("LAUNCH_ORDER_IMPLICIT", "0 or 1", "0", "Orders communicators by the order of calls.", NoEffect).nccl("NCCL_LAUNCH_ORDER_IMPLICIT"),
-    row("MULTI_RANK_GPU_ENABLE", "0 or 1", "0", "Allows several ranks on one GPU.", NoEffect).nccl("NCCL_MULTI_RANK_GPU_ENABLE"),
+    row("IB_TIMEOUT", "a number", "20", "Timeout exponent of InfiniBand connections.", NoEffect)
+        .nccl("NCCL_IB_TIMEOUT"),
+    row("IB_RETRY_CNT", "a number", "7", "Retries of InfiniBand connections.", NoEffect)
+        .nccl("NCCL_IB_RETRY_CNT"),
+    row("CROSS_NIC", "0, 1 or 2", "2", "Whether a ring may change network cards between hosts.", NoEffect)
+        .nccl("NCCL_CROSS_NIC"),
+    row("P2P_DISABLE", "0 or 1", "0", "Keeps GPUs from reading each other's memory.", NoEffect)
+        .nccl("NCCL_P2P_DISABLE"),
+    row("LAUNCH_ORDER_IMPLICIT", "0 or 1", "0", "Orders communicators by the order of calls.", NoEffect)
+        .nccl("NCCL_LAUNCH_ORDER_IMPLICIT"),
+    row("MULTI_RANK_GPU_ENABLE", "0 or 1", "0", "Allows several ranks on one GPU.", NoEffect)
+        .nccl("NCCL_MULTI_RANK_GPU_ENABLE"),
 ];
 
 /// Names with a known prefix that are not settings of a communications library: other programs and
@@ -181,8 +354,8 @@ pub const FOREIGN: &[&str] = &[
     "NCCL_LIBRARIES",
 ];
 
-/// The beginning of names that belong to nccl-tests.
-pub const FOREIGN_PREFIX: &str = "NCCL_TESTS_";
+/// The beginnings of names that belong to nccl-tests and to our own tests.
+pub const FOREIGN_PREFIXES: [&str; 2] = ["NCCL_TESTS_", "RINGSMITH_TEST_"];
 
 fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() || text.contains('\0') { Err("a path".into()) } else { Ok(text.into()) }
