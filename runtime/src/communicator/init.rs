@@ -4,13 +4,13 @@
 use super::planning::Plans;
 use super::{Communicator, State};
 use crate::bootstrap::{Bootstrap, Member};
-use crate::config::{Config, Net};
+use crate::config::Config;
 use crate::device::cpu::execute::Links;
 use crate::device::cpu::wait::Policy;
 use crate::error::Error;
 use crate::memory::fork;
 use crate::memory::scratch::Scratch;
-use crate::transport::{Connections, Geometry, Options, SharedMemory, TransportKind};
+use crate::transport::{Connections, Geometry, Options, TransportKind};
 use crate::unique_id::UniqueId;
 use ringsmith_compiler::plan::Machine;
 use std::collections::{BTreeMap, HashMap};
@@ -74,8 +74,9 @@ pub(super) fn init(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Res
     timings.topology = clock.lap();
 
     let fault = bootstrap.fault().clone();
-    let connections = Connections::connect(&bootstrap, &options(config), geometry, Arc::new(fault.clone()))
-        .map_err(|source| connecting(rank, source))?;
+    let connections =
+        Connections::connect(&bootstrap, &Options::from_config(config)?, geometry, Arc::new(fault.clone()))
+            .map_err(|source| connecting(rank, source))?;
     timings.connections = clock.lap();
 
     let machine = machine(&bootstrap, &connections, &geometry, cores)?;
@@ -135,21 +136,6 @@ fn geometry(world: u32, config: &Config) -> Geometry {
         slot_bytes: u64::from(config.slot_bytes).next_multiple_of(64),
         zone_cells: ZONE_CELLS,
         zone_cell_bytes: ZONE_CELL_BYTES,
-    }
-}
-
-fn options(config: &Config) -> Options {
-    let shared_memory = match (config.shm, config.net) {
-        (false, _) | (_, Some(Net::Socket)) => SharedMemory::Off,
-        _ => SharedMemory::Auto,
-    };
-    Options {
-        shared_memory,
-        host_id: config.host_id.clone(),
-        ports: config.port_range.map(|p| p.first.get()..=p.last.get()),
-        sockets_per_pair: config.socket_connections,
-        connect_timeout: config.init_timeout,
-        ..Options::default()
     }
 }
 

@@ -52,7 +52,9 @@ impl Options {
     /// ranks of one host need none.
     pub fn from_config(config: &Config) -> Result<Self, Error> {
         let interfaces = interface::order(&interface::list()?, &config.interfaces);
-        let shared_memory = if config.shm { SharedMemory::Auto } else { SharedMemory::Off };
+        // A network that is asked for by name is used on one host too: so it can be tried there.
+        let shared_memory =
+            if config.shm && config.net.is_none() { SharedMemory::Auto } else { SharedMemory::Off };
         Ok(Self {
             shared_memory,
             host_id: config.host_id.clone(),
