@@ -85,6 +85,9 @@ fn every_example_is_in_canonical_form_and_numbered_in_order() {
         } else {
             assert_eq!(canonical, source, "{name}");
         }
-        assert!(source.contains(&format!(" @{}", rest.trim_end_matches(".sched"))), "{name} is named otherwise");
+        assert!(
+            source.contains(&format!(" @{}", rest.trim_end_matches(".sched"))),
+            "{name} is named otherwise"
+        );
     }
 }
