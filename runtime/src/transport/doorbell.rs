@@ -2,14 +2,15 @@
 //!
 //! An executor thread that publishes sets a bit, without a system call. Who takes it from there depends
 //! on the cores. *With cores to spare*, the progress thread polls and does everything. *In a crowd*,
-//! where every hand-over costs a turn of the scheduler, executor threads help: they send small messages
-//! as they publish them, and look at the network while they wait; the progress thread naps, looks in
-//! now and then, and does what nobody else is there for.
+//! where every hand-over costs a turn of the scheduler, executor threads help: they send messages as
+//! they publish them, and look at the network while they wait; the progress thread naps as long as they
+//! are at it.
 //!
 //! | word | written by | read by | order |
 //! | --- | --- | --- | --- |
 //! | `pending`, one bit a link end | executor sets a bit after its counter; whoever makes a round clears words | whoever makes a round, then the counters | sequentially consistent |
 //! | `rest` | progress thread, before its last look at `pending`; whoever clears it writes `wake` | executor, after setting its bit | sequentially consistent |
+//! | `moves` | whoever makes a round | progress thread | relaxed: a hint whether others are at it |
 //! | `active` | executor, around a collective | progress thread | relaxed: a hint how long to poll |
 //! | `stop` | whoever closes the connections | progress thread | sequentially consistent |
 //! | the helper's lock | whoever makes a round | whoever wants to | see below |
@@ -47,6 +48,7 @@ pub(crate) struct Board {
     pending: Box<[AtomicU64]>,
     rest: AtomicU32,
     active: AtomicUsize,
+    moves: AtomicU64,
     stop: AtomicBool,
     wake: OwnedFd,
     crowded: bool,
@@ -60,6 +62,7 @@ impl Board {
             pending: (0..ends.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             rest: AtomicU32::new(AWAKE),
             active: AtomicUsize::new(0),
+            moves: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             crowded,
@@ -128,28 +131,45 @@ impl Board {
     /// Announces that the progress thread is about to sleep. Returns false, and takes it back, if there
     /// is news.
     pub(crate) fn doze(&self) -> bool {
-        self.lie_down(ASLEEP)
-    }
-
-    /// Sleeps for `time`, or until there is something that others should not do.
-    pub(crate) fn nap(&self, time: Duration) {
-        if self.lie_down(NAPPING) {
-            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
-            // Whatever poll says, the thread looks again.
-            let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout));
-            self.awake();
-            self.drain();
-        }
-    }
-
-    fn lie_down(&self, way: u32) -> bool {
-        self.rest.store(way, Ordering::SeqCst);
+        self.rest.store(ASLEEP, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let news = self.stopping() || self.has_news();
         if news {
-            self.rest.store(AWAKE, Ordering::SeqCst);
+            self.awake();
         }
         !news
+    }
+
+    /// Sleeps for `time`, and again as long as executor threads moved something meanwhile: they are at
+    /// it, and a round of this thread would only keep them from theirs. Bits that are set wait for one
+    /// of them, or for the end of the nap.
+    pub(crate) fn nap(&self, time: Duration) {
+        let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        loop {
+            let before = self.moves.load(Ordering::Relaxed);
+            self.rest.store(NAPPING, Ordering::SeqCst);
+            if self.stopping() {
+                return self.awake();
+            }
+            let rung = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)) != Ok(0);
+            self.awake();
+            if rung {
+                return self.drain();
+            }
+            if !self.is_active() || self.moves.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
+    }
+
+    /// Says that a round moved something.
+    pub(crate) fn count_move(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Rounds that moved something, whoever made them.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
     }
 
     /// Called by the progress thread when it is awake again, whatever woke it.
@@ -227,14 +247,8 @@ impl Doorbell {
         fence(Ordering::SeqCst);
     }
 
-    /// Says that the end's counter has advanced: the progress thread should see to it, even if it naps.
+    /// Says that the end's counter has advanced. In a crowd this thread sees to it itself.
     pub(crate) fn ring(&self) {
-        self.set();
-        self.board.wake(ASLEEP | NAPPING);
-    }
-
-    /// The same where it is little work: in a crowd this thread does it itself.
-    pub(crate) fn ring_small(&self) {
         self.set();
         if self.board.crowded {
             self.board.help(false);
@@ -298,17 +312,26 @@ mod tests {
     fn in_a_crowd_what_can_wait_wakes_a_sleeper_but_no_napper() {
         let board = Arc::new(Board::new(1, true).expect("eventfd"));
         let bell = Doorbell::new(&board, 0);
-        assert!(board.lie_down(NAPPING));
+        board.rest.store(NAPPING, Ordering::SeqCst);
         bell.ring_later();
         assert!(!rung(&board));
-        bell.ring();
+        board.stop();
         assert!(rung(&board));
-        board.awake();
         board.drain();
-        board.take(|_| ());
-        assert!(board.doze());
+        board.rest.store(ASLEEP, Ordering::SeqCst);
         bell.ring_later();
         assert!(rung(&board));
+    }
+
+    #[test]
+    fn a_nap_ends_when_nobody_moves_anything() {
+        let board = Board::new(1, true).expect("eventfd");
+        board.enter();
+        board.nap(Duration::from_micros(1));
+        assert_eq!(board.rest.load(Ordering::SeqCst), AWAKE);
+        board.stop();
+        board.nap(Duration::from_millis(999));
+        assert_eq!(board.rest.load(Ordering::SeqCst), AWAKE);
     }
 
     /// Takes bits under a lock, as the real one does, and counts them.
@@ -336,7 +359,7 @@ mod tests {
                 let bell = Doorbell::new(&board, end);
                 scope.spawn(move || {
                     for _ in 0..RINGS {
-                        bell.ring_small();
+                        bell.ring();
                         let bit = 1 << end;
                         while bell.board.pending[0].load(Ordering::SeqCst) & bit != 0 {
                             std::hint::spin_loop();

@@ -8,10 +8,6 @@ use super::geometry::{FREE_OFFSET, Geometry, HEADER_BYTES, HEADERS_OFFSET, Layou
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Largest message that a thread sends itself when cores are scarce. Ours: handing a larger one to the
-/// kernel takes longer than waking the progress thread.
-const SMALL_BYTES: u64 = 16 << 10;
-
 /// One end of a FIFO. Borrowed from [`Connections`](super::Connections), which keeps the memory.
 ///
 /// To send message number `n` (the first is 0): wait until [`has_room(n)`](Self::has_room), write
@@ -125,11 +121,7 @@ impl Fifo {
         assert!(bytes <= self.slot_bytes, "{bytes} bytes do not fit into a slot of {}", self.slot_bytes);
         self.set_bytes(sequence, bytes);
         self.full().store(sequence.wrapping_add(1), Ordering::Release);
-        match &self.doorbell {
-            None => {}
-            Some(doorbell) if bytes <= SMALL_BYTES => doorbell.ring_small(),
-            Some(doorbell) => doorbell.ring(),
-        }
+        self.ring();
     }
 
     /// Gives the slot of message `sequence` back to the sender. Release.
@@ -142,7 +134,9 @@ impl Fifo {
     }
 
     /// Tells the transport that `full` or `free` has advanced. Nothing to do over shared memory, where
-    /// the peer sees the word itself; over a network it wakes the progress thread if that sleeps.
+    /// the peer sees the word itself; over a network it wakes the progress thread if that sleeps, or
+    /// sends from this thread if cores are scarce.
+    #[inline]
     pub fn ring(&self) {
         if let Some(doorbell) = &self.doorbell {
             doorbell.ring();

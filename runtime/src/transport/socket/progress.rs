@@ -89,7 +89,7 @@ impl Progress {
         let failed = |call| move |source: std::io::Error| LinkError::Progress { rank, call, source };
         let events = events(&plan).map_err(|errno| failed("epoll")(errno.into()))?;
         let alarm = Arc::clone(&plan.alarm);
-        let run = Run { plan, events, moves: 0, ready: Vec::new(), closing: None };
+        let run = Run { plan, events, ready: Vec::new(), closing: None };
         let engine = Arc::new(Engine { run: Mutex::new(Some(run)) });
         board.set_helper(engine.clone());
         let watch = Watch { rank, alarm };
@@ -131,7 +131,9 @@ impl Helper for Engine {
                     }
                     Some(run) => {
                         run.take_news(board);
-                        run.moves += u64::from(run.send());
+                        if run.send() {
+                            board.count_move();
+                        }
                     }
                     None => {}
                 }
@@ -155,7 +157,8 @@ impl Engine {
                 return;
             }
             let moved = run.round(board);
-            let helped = std::mem::replace(&mut seen, run.moves) != run.moves;
+            let moves = board.moves();
+            let helped = std::mem::replace(&mut seen, moves) != moves;
             let closing = run.closing.map(|begun| run.close_rest(begun));
             if helped {
                 busy_until = Instant::now() + if board.is_crowded() { NAP_FOR } else { POLL_FOR };
@@ -210,8 +213,6 @@ fn events(plan: &Plan) -> Result<Arc<OwnedFd>, Errno> {
 struct Run {
     plan: Plan,
     events: Arc<OwnedFd>,
-    /// Rounds that moved anything, whoever made them.
-    moves: u64,
     /// Wires with something to send, which may not have it any more.
     ready: Vec<usize>,
     closing: Option<Instant>,
@@ -247,7 +248,9 @@ impl Run {
         if !moved && self.queue_credits() {
             moved |= self.send();
         }
-        self.moves += u64::from(moved);
+        if moved {
+            board.count_move();
+        }
         moved
     }
 
