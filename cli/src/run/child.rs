@@ -54,9 +54,11 @@ impl std::fmt::Display for Place {
 
 /// A rank's last word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LastWord {
-    /// What is wrong.
-    pub(crate) text: String,
+pub(crate) enum LastWord {
+    /// Something to tell the user.
+    Text(String),
+    /// Nobody reads standard output any more.
+    OutputClosed,
 }
 
 impl LastWord {
@@ -100,13 +102,11 @@ impl Parent {
 
     /// Tells what became of this rank. The first process says it for all ranks that say the same.
     pub(crate) fn tell(mut self, failure: Failure) -> Outcome {
-        let (outcome, text) = match failure {
-            Failure::Message { outcome, text } => (outcome, text),
-            Failure::OutputClosed => {
-                (Outcome::WorldFailed, "nobody reads standard output any more".to_owned())
-            }
+        let (outcome, word) = match failure {
+            Failure::Message { outcome, text } => (outcome, LastWord::Text(text)),
+            Failure::OutputClosed => (Outcome::WorldFailed, LastWord::OutputClosed),
         };
-        let word = serde_json::to_vec(&LastWord { text }).expect("a text has a JSON form");
+        let word = serde_json::to_vec(&word).expect("a text has a JSON form");
         // If the first process is gone, nobody is left to tell.
         let _ = self.socket.write_all(&word);
         outcome
@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn a_last_word_is_heard_whole_or_not_at_all() {
         let (mut near, far) = UnixStream::pair().unwrap();
-        near.write_all(br#"{"text":"no"}"#).unwrap();
+        near.write_all(br#"{"Text":"no"}"#).unwrap();
         drop(near);
-        assert_eq!(LastWord::listen(&far), Some(LastWord { text: "no".to_owned() }));
+        assert_eq!(LastWord::listen(&far), Some(LastWord::Text("no".to_owned())));
         let (mut near, far) = UnixStream::pair().unwrap();
-        near.write_all(br#"{"te"#).unwrap();
+        near.write_all(br#"{"Te"#).unwrap();
         drop(near);
         assert_eq!(LastWord::listen(&far), None);
     }

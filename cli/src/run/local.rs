@@ -50,6 +50,8 @@ enum Event {
 #[derive(Default)]
 struct Endings {
     outcome: Option<Outcome>,
+    /// Whether rank 0 ended because nobody reads standard output any more.
+    output_closed: bool,
     /// What to tell the user, and which ranks say so, in the order in which it came.
     told: Vec<(String, Vec<u32>)>,
 }
@@ -88,6 +90,9 @@ pub(super) fn run(job: &Job<'_>, ranks: u32) -> Result {
         // Whoever started this process should see what ended it.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
         return Ok(Outcome::WorldFailed);
+    }
+    if job_ranks.endings.output_closed {
+        return Err(Failure::OutputClosed);
     }
     Ok(job_ranks.endings.tell())
 }
@@ -233,7 +238,15 @@ impl Endings {
         word: Option<LastWord>,
     ) -> Outcome {
         let (outcome, text) = judge(pid, status);
-        let text = text.or(word.map(|word| harmless(&word.text).into_owned()));
+        let said = match word {
+            Some(LastWord::Text(text)) => Some(harmless(&text).into_owned()),
+            Some(LastWord::OutputClosed) => {
+                self.output_closed = true;
+                None
+            }
+            None => None,
+        };
+        let text = text.or(said);
         if let Some(text) = text {
             match self.told.iter_mut().find(|(told, _)| *told == text) {
                 Some((_, ranks)) => ranks.push(rank),

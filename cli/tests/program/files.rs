@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("verify::many_files_have_the_worst_status", many_files_have_the_worst_status),
         Trial::test("verify::every_row_is_one_object", every_row_is_one_object),
         Trial::test("expand::prints_what_show_and_verify_read", prints_what_show_and_verify_read),
+        Trial::test("lower::and_show_refuse_what_is_refuted", lower_and_show_refuse_what_is_refuted),
         Trial::test("plan::writes_a_schedule_that_verifies", writes_a_schedule_that_verifies),
     ]
 }
@@ -150,5 +151,24 @@ fn writes_a_schedule_that_verifies() -> Result<(), Failed> {
     assert!(
         explained.status == 0 && explained.stdout.contains("rejected") && explained.stdout.contains("proof")
     );
+    Ok(())
+}
+
+fn lower_and_show_refuse_what_is_refuted() -> Result<(), Failed> {
+    let lowered = run("lower one_inbox.sched --ranks 3 --bytes 1M --dtype float32".split(' '));
+    assert_eq!((lowered.status, lowered.stdout.as_str()), (1, ""));
+    assert!(
+        lowered.stderr.contains("V0301") && lowered.stderr.contains("one_inbox.sched:12"),
+        "{}",
+        lowered.stderr
+    );
+    let shown = run("show one_inbox.sched --ranks 2..8".split(' '));
+    assert_eq!((shown.status, shown.stderr), (1, lowered.stderr));
+    assert!(
+        shown.stdout.contains("2 ranks: proved") && shown.stdout.contains("3 ranks: refuted"),
+        "{}",
+        shown.stdout
+    );
+    assert!(!shown.stdout.contains("4 ranks"), "{}", shown.stdout);
     Ok(())
 }

@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("run::a_killed_rank_ends_the_others", a_killed_rank_ends_the_others),
         Trial::test("run::an_interrupt_ends_every_rank", an_interrupt_ends_every_rank),
         Trial::test("run::ranks_die_with_the_first_process", ranks_die_with_the_first_process),
+        Trial::test("run::a_reader_that_goes_ends_the_run", a_reader_that_goes_ends_the_run),
     ]
 }
 
@@ -240,5 +241,19 @@ fn ranks_die_with_the_first_process() -> Result<(), Failed> {
     // Standard error closes when the last of them is gone.
     ended(child)?;
     assert!(ranks.into_iter().all(|pid| !alive(pid)));
+    Ok(())
+}
+
+fn a_reader_that_goes_ends_the_run() -> Result<(), Failed> {
+    let mut child = command("run all_reduce -b 8 -e 8 -n 1 -d all -o all --json".split(' ')).spawn()?;
+    let mut row = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut row)?;
+    let (status, stderr) = ended(child)?;
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(13),
+        "SIGPIPE: {status} {stderr}"
+    );
+    assert!(!stderr.contains("error:"), "{stderr}");
     Ok(())
 }
