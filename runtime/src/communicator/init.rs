@@ -61,14 +61,33 @@ impl Clock {
 
 /// See [`Communicator::init`].
 pub(super) fn init(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Result<Communicator, Error> {
-    let mut clock = Clock(Instant::now());
-    let mut timings = Timings::default();
+    let clock = Clock(Instant::now());
     check_arguments(rank, world)?;
+    over(config, clock, world, || Bootstrap::connect(id, rank, world, config))
+}
+
+/// See [`Communicator::over`].
+pub(super) fn init_over(bootstrap: Bootstrap, config: &Config) -> Result<Communicator, Error> {
+    let clock = Clock(Instant::now());
+    let world = bootstrap.world();
+    check_arguments(bootstrap.rank(), world)?;
+    over(config, clock, world, || Ok(bootstrap))
+}
+
+/// The phases, with ranks that `connect` brings together.
+fn over(
+    config: &Config,
+    mut clock: Clock,
+    world: u32,
+    connect: impl FnOnce() -> Result<Bootstrap, Error>,
+) -> Result<Communicator, Error> {
+    let mut timings = Timings::default();
     fork::remember();
     let geometry = geometry(world, config);
     timings.arguments = clock.lap();
 
-    let bootstrap = Bootstrap::connect(id, rank, world, config)?;
+    let bootstrap = connect()?;
+    let rank = bootstrap.rank();
     agree_on_settings(&bootstrap, config, &geometry)?;
     let cores = smallest_core_count(&bootstrap)?;
     timings.topology = clock.lap();

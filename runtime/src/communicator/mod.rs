@@ -110,6 +110,14 @@ impl Communicator {
         init::init(id, rank, world, config)
     }
 
+    /// The same over ranks that have already come together, such as those of a launcher
+    /// ([`Launch::join`](crate::launcher::Launch::join)). Collective.
+    ///
+    /// Errors: as [`Self::init`].
+    pub fn over(bootstrap: Bootstrap, config: &Config) -> Result<Self, Error> {
+        init::init_over(bootstrap, config)
+    }
+
     /// This rank, from 0.
     pub fn rank(&self) -> u32 {
         self.rank

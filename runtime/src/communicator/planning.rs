@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::transport::Geometry;
 use crate::transport::geometry::INLINE_BYTES;
 use ringsmith_compiler::lower;
-use ringsmith_compiler::plan::{self, Filter, Machine, NothingLeft, Options};
+use ringsmith_compiler::plan::{self, Filter, Machine, NothingLeft, Options, Stretch};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::kernel_plan::KernelPlan;
@@ -22,6 +22,7 @@ use ringsmith_ir::schedule::{Protocol, Schedule};
 use ringsmith_ir::text;
 use ringsmith_ir::types::Collective;
 use ringsmith_ir::verify::{self, Verified};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -82,6 +83,8 @@ struct Key {
 pub(super) struct Plans {
     made: HashMap<Key, Arc<LocalPlan>>,
     user: BTreeMap<Collective, UserProgram>,
+    /// The choice for every size, by collective and root.
+    choices: HashMap<(Collective, u32), Vec<Stretch>>,
 }
 
 impl Plans {
@@ -133,16 +136,43 @@ impl Plans {
             let key = Key { collective, algorithm: None, protocol, channels: 1, root };
             return self.keep(key, || resolve(&schedule, protocol, geometry, rank));
         }
-        let choice = choose(machine, config, request)?;
-        let (protocol, channels) = (choice.protocol, choice.channels);
-        let key = Key { collective, algorithm: Some(choice.algorithm.name), protocol, channels, root };
+        let Stretch { algorithm, protocol, channels, .. } = self.choice(machine, config, request, root)?;
+        let key = Key { collective, algorithm: Some(algorithm.name), protocol, channels, root };
         self.keep(key, || {
-            let (program, arguments) =
-                plan::instantiate(choice.algorithm, machine.ranks(), Some(root), channels, None);
-            let refused = |diagnostics| rejected(&program.name.text, diagnostics);
-            let schedule = expand(&program, &arguments).and_then(verify::schedule).map_err(refused)?;
+            let order = plan::rank_order(machine);
+            let schedule = plan::schedule(algorithm, &order, Some(root), channels, None)
+                .and_then(verify::schedule)
+                .map_err(|diagnostics| rejected(algorithm.name, diagnostics))?;
             resolve(&schedule, protocol, geometry, rank)
         })
+    }
+
+    /// The planner's choice for a request's size.
+    fn choice(
+        &mut self,
+        machine: &Machine,
+        config: &Config,
+        request: &Request,
+        root: u32,
+    ) -> Result<Stretch, Error> {
+        let bytes = request.whole_bytes(machine.ranks())?;
+        let stretches = match self.choices.entry((request.collective, root)) {
+            Entry::Occupied(made) => made.into_mut(),
+            Entry::Vacant(place) => {
+                let options = options(config, request.collective);
+                let made = plan::choose_range(request.collective, root, machine, &options)
+                    .map_err(|e| nothing_left(request.collective, e))?;
+                place.insert(made)
+            }
+        };
+        match plan::stretch_at(stretches, bytes) {
+            Some(stretch) => Ok(*stretch),
+            // Says what keeps every algorithm from this size.
+            None => Err(choose(machine, config, request).err().unwrap_or_else(|| Error::Unsupported {
+                operation: request.collective.to_string(),
+                detail: format!("no plan was made for {bytes} bytes"),
+            })),
+        }
     }
 
     fn keep(
@@ -192,21 +222,27 @@ fn rejected(name: &str, diagnostics: Vec<Diagnostic>) -> Error {
     Error::Rejected { schedule: format!("@{name}"), diagnostics }
 }
 
+/// What the settings allow for a collective.
+fn options(config: &Config, collective: Collective) -> Options {
+    let algorithms = plan::candidates(collective).iter().map(|a| a.name);
+    let protocols = [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(Protocol::name);
+    Options {
+        algorithms: filter(config.algorithms.as_ref(), collective, algorithms),
+        protocols: filter(config.protocols.as_ref(), collective, protocols.into_iter()),
+        min_channels: config.min_channels.unwrap_or(1),
+        max_channels: config.max_channels.unwrap_or(u32::MAX),
+    }
+}
+
+fn nothing_left(collective: Collective, reason: NothingLeft) -> Error {
+    Error::Unsupported { operation: collective.to_string(), detail: reason.to_string() }
+}
+
 fn choose(machine: &Machine, config: &Config, request: &Request) -> Result<plan::Choice, Error> {
     let bytes = request.whole_bytes(machine.ranks())?;
     let wanted = plan::Request { collective: request.collective, root: request.root, bytes };
-    let algorithms = plan::candidates(request.collective).iter().map(|a| a.name);
-    let protocols = [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(Protocol::name);
-    let options = Options {
-        algorithms: filter(config.algorithms.as_ref(), request.collective, algorithms),
-        protocols: filter(config.protocols.as_ref(), request.collective, protocols.into_iter()),
-        min_channels: config.min_channels.unwrap_or(1),
-        max_channels: config.max_channels.unwrap_or(u32::MAX),
-    };
-    plan::choose(wanted, machine, &options).map_err(|e: NothingLeft| Error::Unsupported {
-        operation: request.collective.to_string(),
-        detail: e.to_string(),
-    })
+    plan::choose(wanted, machine, &options(config, request.collective))
+        .map_err(|e| nothing_left(request.collective, e))
 }
 
 /// The names that a setting lets pass. A setting that names none of a collective's algorithms is not
