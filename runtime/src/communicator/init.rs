@@ -2,6 +2,7 @@
 //! deadline of the settings, and names the ranks it waits for.
 
 use super::planning::Plans;
+use super::ready::Shelf;
 use super::{Communicator, State};
 use crate::bootstrap::{Bootstrap, Member};
 use crate::config::Config;
@@ -13,7 +14,7 @@ use crate::memory::scratch::Scratch;
 use crate::transport::{Connections, Geometry, Options, TransportKind};
 use crate::unique_id::UniqueId;
 use ringsmith_compiler::plan::Machine;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -118,8 +119,7 @@ fn over(
         links,
         scratch: Scratch::new(rank),
         plans: Plans::default(),
-        ready: HashMap::new(),
-        last: None,
+        shelf: Shelf::default(),
         number: 0,
         connections,
     };
@@ -127,6 +127,7 @@ fn over(
         rank,
         world,
         config: config.clone(),
+        has_sockets: !machine.all_share_memory(),
         machine,
         bootstrap,
         fault,

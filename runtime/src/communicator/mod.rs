@@ -10,6 +10,7 @@
 
 mod init;
 mod planning;
+mod ready;
 mod request;
 
 pub use init::Timings;
@@ -20,7 +21,6 @@ use crate::config::Config;
 use crate::device::cpu::arith::{Kernel, Scalar};
 use crate::device::cpu::exchange::{Incoming, Lists, Outgoing};
 use crate::device::cpu::execute::{Launch, Links, Sizes};
-use crate::device::cpu::local::LocalPlan;
 use crate::device::cpu::wait::Policy;
 use crate::device::cpu::{exchange, execute};
 use crate::error::Error;
@@ -30,16 +30,13 @@ use crate::memory::scratch::Scratch;
 use crate::transport::{Connections, MemoryUse};
 use crate::unique_id::UniqueId;
 use planning::{Plans, UserProgram};
+use ready::{Key, Place, Ready, Shelf};
 use ringsmith_compiler::plan::Machine;
 use ringsmith_ir::program::Program;
 use ringsmith_ir::schedule::Protocol;
-use ringsmith_ir::types::{Collective, DataType, ReduceOp};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// Launches that are kept ready. Ours: a training step has some hundred different calls; beyond that
-/// all are forgotten and made again.
-const MAX_READY: usize = 4096;
+use ringsmith_ir::types::ReduceOp;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// A group of ranks and everything that joins them.
 pub struct Communicator {
@@ -51,6 +48,7 @@ pub struct Communicator {
     fault: Fault,
     policy: Policy,
     timings: Timings,
+    has_sockets: bool,
     state: Mutex<State>,
 }
 
@@ -59,46 +57,11 @@ struct State {
     links: Links,
     scratch: Scratch,
     plans: Plans,
-    ready: HashMap<Key, Arc<Ready>>,
-    /// The last call: a loop over one call looks nothing up.
-    last: Option<(Key, Arc<Ready>)>,
+    shelf: Shelf,
     /// Calls so far; the next one's number.
     number: u64,
     // After everything that points into its memory.
     connections: Connections,
-}
-
-/// What makes two calls run the same launch.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    collective: Collective,
-    dtype: DataType,
-    op: ReduceOp,
-    scalar_bits: u64,
-    root: u32,
-    count: u64,
-}
-
-impl Key {
-    fn new(request: &Request) -> Self {
-        let reduces = request.collective.reduces();
-        let op = if reduces { request.op } else { ReduceOp::Sum };
-        Self {
-            collective: request.collective,
-            dtype: request.dtype,
-            op,
-            scalar_bits: if op == ReduceOp::PremulSum { request.scalar.to_bits() } else { 0 },
-            root: if request.collective.rooted() { request.root } else { 0 },
-            count: request.count,
-        }
-    }
-}
-
-/// A call, planned and cut: all but its pointers.
-struct Ready {
-    plan: Arc<LocalPlan>,
-    sizes: Sizes,
-    kernel: Kernel,
 }
 
 impl Communicator {
@@ -154,10 +117,11 @@ impl Communicator {
     /// `Fault`, `Timeout` and `MessageSize` break it.
     pub fn run(&self, request: &Request, mut buffers: Buffers<'_>) -> Result<(), Error> {
         let mut state = self.enter(request.collective.name())?;
+        state.shelf.tidy();
         request.check(self.world)?;
         let pointers = buffers.pointers(request, self.rank, self.world)?;
         let ready = self.ready(&mut state, request)?;
-        let outcome = self.launch(&mut state, &ready, pointers);
+        let outcome = self.launch(&mut state, ready, pointers);
         self.settle(outcome)
     }
 
@@ -169,6 +133,7 @@ impl Communicator {
     /// Errors: as [`Self::run`].
     pub fn run_group(&self, calls: &mut [Call<'_>]) -> Result<(), Error> {
         let mut state = self.enter("group")?;
+        state.shelf.tidy();
         let mut launches = Vec::new();
         let mut lists = Lists::default();
         for call in calls {
@@ -192,7 +157,7 @@ impl Communicator {
         exchange::check(self.rank, &lists)?;
         let outcome = launches
             .into_iter()
-            .try_for_each(|(ready, pointers)| self.launch(&mut state, &ready, pointers))
+            .try_for_each(|(ready, pointers)| self.launch(&mut state, ready, pointers))
             .and_then(|()| self.exchange(&mut state, lists));
         self.settle(outcome)
     }
@@ -227,7 +192,7 @@ impl Communicator {
         let mut state = self.enter("plan_name")?;
         request.check(self.world)?;
         let ready = self.ready(&mut state, request)?;
-        Ok(planning::name(ready.plan.plan()))
+        Ok(planning::name(state.shelf.get(ready).plan.plan()))
     }
 
     /// From now on runs `program` for its collective instead of a planned one. Collective: every rank
@@ -242,8 +207,7 @@ impl Communicator {
         // Proved now rather than at its first call: a refusal belongs to this call.
         let geometry = state.links.geometry;
         state.plans.use_program(user, &self.machine, &geometry, self.rank)?;
-        state.ready.clear();
-        state.last = None;
+        state.shelf.clear();
         Ok(())
     }
 
@@ -293,27 +257,13 @@ impl Communicator {
     }
 
     /// The launch of a request, made at its first call.
-    fn ready(&self, state: &mut State, request: &Request) -> Result<Arc<Ready>, Error> {
+    fn ready(&self, state: &mut State, request: &Request) -> Result<Place, Error> {
         let key = Key::new(request);
-        if let Some((last, ready)) = &state.last {
-            if *last == key {
-                return Ok(ready.clone());
-            }
+        if let Some(place) = state.shelf.find(key) {
+            return Ok(place);
         }
-        let ready = match state.ready.get(&key) {
-            Some(ready) => ready.clone(),
-            None => {
-                let State { plans, links, .. } = &mut *state;
-                let ready = Arc::new(self.prepare(plans, links, request)?);
-                if state.ready.len() >= MAX_READY {
-                    state.ready.clear();
-                }
-                state.ready.insert(key, ready.clone());
-                ready
-            }
-        };
-        state.last = Some((key, ready.clone()));
-        Ok(ready)
+        let ready = self.prepare(&mut state.plans, &state.links, request)?;
+        Ok(state.shelf.keep(key, ready))
     }
 
     fn prepare(&self, plans: &mut Plans, links: &Links, request: &Request) -> Result<Ready, Error> {
@@ -345,7 +295,9 @@ impl Communicator {
         Ok(Ready { plan, sizes, kernel })
     }
 
-    fn launch(&self, state: &mut State, ready: &Ready, pointers: request::Pointers) -> Result<(), Error> {
+    fn launch(&self, state: &mut State, place: Place, pointers: request::Pointers) -> Result<(), Error> {
+        let State { shelf, links, scratch, connections, number, .. } = state;
+        let ready = shelf.get(place);
         let launch = Launch {
             rank: self.rank,
             plan: &ready.plan,
@@ -353,11 +305,11 @@ impl Communicator {
             kernel: &ready.kernel,
             input: pointers.input,
             output: pointers.output,
-            number: state.number,
+            number: *number,
         };
-        state.number += 1;
-        let State { links, scratch, connections, .. } = state;
-        let _inside = connections.enter();
+        *number += 1;
+        // Without sockets there is no progress thread to be told.
+        let _inside = self.has_sockets.then(|| connections.enter());
         execute::run(&launch, links, scratch, &self.policy, &self.fault)
     }
 
