@@ -70,14 +70,7 @@ fn first(job: &Job<'_>, world: u32, path: &Path) -> Result {
 }
 
 fn run(job: &Job<'_>, bootstrap: Bootstrap) -> Result {
-    let (rank, world) = (bootstrap.rank(), bootstrap.world());
-    let own = if rank == 0 { Some(UniqueId::create(job.config()).map_err(failure)?) } else { None };
-    let bytes = own.as_ref().map_or(&[][..], |(id, _)| id.as_bytes());
-    let ids = bootstrap.all_gather("id", bytes).map_err(failure)?;
-    let id = UniqueId::from_bytes(&ids[0]).map_err(Failure::unusable)?;
-    let outcome = rank::run(job, Communicator::init(&id, rank, world, job.config()).map_err(failure)?);
-    drop(own);
-    outcome
+    rank::run(job, Communicator::over(bootstrap, job.config()).map_err(failure)?)
 }
 
 /// An id in a file, until dropped.
