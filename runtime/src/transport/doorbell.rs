@@ -39,8 +39,9 @@ const MOST_ROUNDS: u32 = 4;
 
 /// What makes a round: sends and receives what can be without waiting.
 pub(crate) trait Helper: Send + Sync {
-    /// Makes a round unless somebody else is at it; false then. Without `look` it only sends.
-    fn try_round(&self, board: &Board, look: bool) -> bool;
+    /// Makes a round and says whether anything moved; none if somebody else is at it. Without `look` it
+    /// only sends.
+    fn try_round(&self, board: &Board, look: bool) -> Option<bool>;
 }
 
 /// What executor threads and the progress thread share.
@@ -80,21 +81,22 @@ impl Board {
         self.crowded
     }
 
-    /// Makes a round, and more until no bit is set, as long as nobody else is at it.
-    fn help(&self, mut look: bool) {
-        let Some(helper) = self.helper.get() else { return };
-        for _ in 0..MOST_ROUNDS {
-            if !helper.try_round(self, look) {
-                return;
-            }
-            look = false;
+    /// Makes a round, and more until no bit is set, as long as nobody else is at it. True if anything
+    /// moved.
+    fn help(&self, look: bool) -> bool {
+        let Some(helper) = self.helper.get() else { return false };
+        let mut any = false;
+        for round in 0..MOST_ROUNDS {
+            let Some(moved) = helper.try_round(self, look && round == 0) else { return any };
+            any |= moved;
             // Orders the lock's release before the look at the bits; see the top.
             fence(Ordering::SeqCst);
             if !self.has_news() {
-                return;
+                return any;
             }
         }
         self.wake(ASLEEP | NAPPING);
+        any
     }
 
     /// Wakes the progress thread if it rests in one of these ways.
@@ -263,10 +265,11 @@ impl Doorbell {
         self.board.wake(if self.board.crowded { ASLEEP } else { ASLEEP | NAPPING });
     }
 
-    /// In a crowd, makes a round for a thread that would only wait.
+    /// In a crowd, makes a round for a thread that would only wait, or lets others run if nothing moves:
+    /// they may be what it waits for.
     pub(crate) fn help(&self) {
-        if self.board.crowded {
-            self.board.help(true);
+        if self.board.crowded && !self.board.help(true) {
+            std::thread::yield_now();
         }
     }
 }
@@ -339,10 +342,9 @@ mod tests {
     struct Counting(Mutex<u64>);
 
     impl Helper for Counting {
-        fn try_round(&self, board: &Board, _: bool) -> bool {
-            let Ok(mut taken) = self.0.try_lock() else { return false };
-            board.take(|_| *taken += 1);
-            true
+        fn try_round(&self, board: &Board, _: bool) -> Option<bool> {
+            let mut taken = self.0.try_lock().ok()?;
+            Some(board.take(|_| *taken += 1))
         }
     }
 

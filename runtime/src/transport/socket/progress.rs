@@ -122,25 +122,11 @@ struct Engine {
 }
 
 impl Helper for Engine {
-    fn try_round(&self, board: &Board, look: bool) -> bool {
+    fn try_round(&self, board: &Board, look: bool) -> Option<bool> {
         match self.run.try_lock() {
-            Ok(mut run) => {
-                match run.as_mut() {
-                    Some(run) if look => {
-                        run.round(board);
-                    }
-                    Some(run) => {
-                        run.take_news(board);
-                        if run.send() {
-                            board.count_move();
-                        }
-                    }
-                    None => {}
-                }
-                true
-            }
+            Ok(mut run) => Some(run.as_mut().is_some_and(|run| run.round(board, look))),
             // After a panic in a round the thread reports it.
-            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => false,
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => None,
         }
     }
 }
@@ -156,7 +142,7 @@ impl Engine {
                 *guard = None;
                 return;
             }
-            let moved = run.round(board);
+            let moved = run.round(board, true);
             let moves = board.moves();
             let helped = std::mem::replace(&mut seen, moves) != moves;
             let closing = run.closing.map(|begun| run.close_rest(begun));
@@ -239,14 +225,20 @@ impl Drop for Watch {
 }
 
 impl Run {
-    /// Does what can be done without waiting. True if anything moved.
-    fn round(&mut self, board: &Board) -> bool {
-        let mut moved = self.take_news(board);
-        moved |= self.send();
-        moved |=
-            if self.plan.wires.len() <= FEW_WIRES { self.try_all() } else { self.look(Some(Duration::ZERO)) };
-        if !moved && self.queue_credits() {
-            moved |= self.send();
+    /// Does what can be done without waiting; without `look` only what there is to send. True if anything
+    /// moved.
+    fn round(&mut self, board: &Board, look: bool) -> bool {
+        self.take_news(board);
+        let mut moved = self.send();
+        if look {
+            moved |= if self.plan.wires.len() <= FEW_WIRES {
+                self.try_all()
+            } else {
+                self.look(Some(Duration::ZERO))
+            };
+            if !moved && self.queue_credits() {
+                moved |= self.send();
+            }
         }
         if moved {
             board.count_move();
