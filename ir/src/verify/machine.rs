@@ -11,6 +11,7 @@
 //! A put is written by one lane and complete for another: it starts at the put and ends at the wait
 //! for the signal that publishes it. While it is open, any other access to the memory is a race.
 
+use super::bounds::{MAX_CLOCK_WORDS, MAX_COLLISIONS, MAX_WORK};
 use super::value::{Value, Values};
 use crate::entity::Lane;
 use cranelift_entity::EntityRef;
@@ -50,12 +51,14 @@ struct Location {
 #[derive(Clone, Debug)]
 struct Signal {
     clock: Box<[Tick]>,
-    op: Option<OpRef>,
+    op: OpRef,
     puts: Vec<LocationId>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Counter {
+    /// Signals that nobody sent and that come before all others: the credits of a FIFO.
+    credits: u32,
     pending: VecDeque<Signal>,
     waiting: Option<OpRef>,
 }
@@ -94,6 +97,12 @@ pub(crate) struct Machine {
     pub(crate) collisions: Vec<Collision>,
     /// Lanes that a signal has made runnable again.
     pub(crate) woken: Vec<Lane>,
+    /// Clocks of signals that have been taken, to be used again.
+    spare: Vec<Box<[Tick]>>,
+    /// Clocks of signals that nobody has taken, and of those that a lane has kept.
+    kept: usize,
+    /// Words of clocks and entries of read lists gone through.
+    work: u64,
 }
 
 impl Machine {
@@ -106,7 +115,17 @@ impl Machine {
             locations: vec![Location { value: Value::UNDEFINED, write: None, reads: Vec::new() }; locations],
             collisions: Vec::new(),
             woken: Vec::new(),
+            spare: Vec::new(),
+            kept: 0,
+            work: 0,
         }
+    }
+
+    /// Whether the run has outgrown the verifier's bounds; it must stop then.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.work > MAX_WORK
+            || self.kept.saturating_mul(self.clocks.len()) > MAX_CLOCK_WORDS
+            || self.values.is_exhausted()
     }
 
     /// Starts the lane's next op.
@@ -137,29 +156,67 @@ impl Machine {
 
     /// Puts `count` signals into a counter that nobody sent (the credits of a FIFO).
     pub(crate) fn preload(&mut self, counter: CounterId, count: u32) {
-        let clock: Box<[Tick]> = vec![0; self.clocks.len()].into_boxed_slice();
-        for _ in 0..count {
-            let signal = Signal { clock: clock.clone(), op: None, puts: Vec::new() };
-            self.counters[counter].pending.push_back(signal);
-        }
+        self.counters[counter].credits += count;
     }
 
     /// Signals a counter, publishing the puts in `puts`.
     pub(crate) fn signal(&mut self, at: OpRef, counter: CounterId, puts: Vec<LocationId>) {
-        let clock = self.clocks[at.lane.index()].clone();
+        let own = &self.clocks[at.lane.index()];
+        let clock = match self.spare.pop() {
+            Some(mut clock) => {
+                clock.copy_from_slice(own);
+                clock
+            }
+            None => own.clone(),
+        };
+        self.kept += 1;
+        self.work += own.len() as u64;
         let counter = &mut self.counters[counter];
-        counter.pending.push_back(Signal { clock, op: Some(at), puts });
+        counter.pending.push_back(Signal { clock, op: at, puts });
         if let Some(waiting) = counter.waiting.take() {
             self.woken.push(waiting.lane);
         }
     }
 
-    /// Takes the next signal of a counter. `None` means that the lane is blocked there.
-    pub(crate) fn wait(&mut self, at: OpRef, counter: CounterId) -> Option<Snapshot> {
+    /// Takes the next signal of a counter. False means that the lane is blocked there.
+    pub(crate) fn wait(&mut self, at: OpRef, counter: CounterId) -> bool {
+        if self.counters[counter].credits > 0 {
+            self.counters[counter].credits -= 1;
+            self.tick(at.lane);
+            return true;
+        }
+        match self.take(at, counter) {
+            Some(clock) => {
+                self.kept -= 1;
+                self.spare.push(clock);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// As [`wait`](Self::wait), and keeps what the lane learned, in place of what it kept before. For
+    /// counters without credits.
+    pub(crate) fn wait_and_keep(
+        &mut self,
+        at: OpRef,
+        counter: CounterId,
+        kept: &mut Option<Snapshot>,
+    ) -> bool {
+        let Some(clock) = self.take(at, counter) else { return false };
+        if let Some(old) = kept.replace(clock) {
+            self.kept -= 1;
+            self.spare.push(old);
+        }
+        true
+    }
+
+    fn take(&mut self, at: OpRef, counter: CounterId) -> Option<Snapshot> {
         let Some(signal) = self.counters[counter].pending.pop_front() else {
             self.counters[counter].waiting = Some(at);
             return None;
         };
+        self.work += signal.clock.len() as u64;
         self.tick(at.lane);
         let clock = &mut self.clocks[at.lane.index()];
         for (mine, theirs) in clock.iter_mut().zip(&signal.clock) {
@@ -178,12 +235,12 @@ impl Machine {
 
     /// How many signals of a counter nobody has taken.
     pub(crate) fn pending(&self, counter: CounterId) -> usize {
-        self.counters[counter].pending.len()
+        self.counters[counter].credits as usize + self.counters[counter].pending.len()
     }
 
     /// The op that sent the oldest signal of a counter that nobody has taken.
     pub(crate) fn oldest_signal(&self, counter: CounterId) -> Option<OpRef> {
-        self.counters[counter].pending.front().and_then(|s| s.op)
+        self.counters[counter].pending.front().map(|s| s.op)
     }
 
     /// Reads a location.
@@ -240,6 +297,7 @@ impl Machine {
         let tick = self.clocks[at.lane.index()][at.lane.index()];
         let location = &mut self.locations[location];
         let access = Access { op: at, end: Some((at.lane, tick)) };
+        self.work += location.reads.len() as u64;
         match location.reads.iter_mut().find(|r| r.op.lane == at.lane) {
             Some(read) => *read = access,
             None => location.reads.push(access),
@@ -249,12 +307,13 @@ impl Machine {
 
     fn write_until(&mut self, at: OpRef, location: LocationId, value: Value, end: Option<(Lane, Tick)>) {
         self.check_write(at, location, Race::WriteWrite);
-        let reads = std::mem::take(&mut self.locations[location].reads);
-        for read in reads {
+        let mut reads = std::mem::take(&mut self.locations[location].reads);
+        for read in reads.drain(..) {
             if !self.happened(read, at.lane) {
                 self.collide(Race::WriteAfterRead, location, read, at);
             }
         }
+        self.locations[location].reads = reads;
         let location = &mut self.locations[location];
         location.value = value;
         location.write = Some(Access { op: at, end });
@@ -273,6 +332,9 @@ impl Machine {
     }
 
     fn collide(&mut self, race: Race, location: LocationId, first: Access, second: OpRef) {
+        if self.collisions.len() == MAX_COLLISIONS {
+            return;
+        }
         self.collisions.push(Collision {
             race,
             location,

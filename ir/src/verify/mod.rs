@@ -18,12 +18,13 @@
 //! | V0204 | `inout` stands alone: no `input` or `output` beside it |
 //! | V0205 | an op's source and destination differ |
 //! | V0206 | a chunk that is read is defined: part of the input, or written before |
+//! | V0207 | ranks, root, sizes, links and lanes fit each other and the collective (texts cannot break this; programs that build schedules can) |
 //! | V0301 | two writes of a chunk are ordered |
 //! | V0302 | a read is ordered after the write that it expects |
 //! | V0303 | a write is ordered after the reads of what it overwrites |
 //! | V0304 | a peer's user buffer is touched only after some op of its owner |
 //! | V0305 | and before the owner's last op |
-//! | V0401 | every output chunk ends with each contribution exactly once |
+//! | V0401 | every output chunk ends with each contribution exactly once, and no reduction combines what does not belong together |
 //! | V0402 | every rank reduces an element in the same tree, unless `order = any` |
 //! | V0403 | no rank leaves a barrier before all have entered |
 //! | V0501 | no cycle of lanes that wait for each other |
@@ -33,8 +34,9 @@
 //! apart and once with them on top of each other, at the offsets the collective prescribes.
 //!
 //! # The rules of a kernel plan
-//! The same, with slots of finite number, tiles and launches made real: 1 to slots + 2 tiles per
-//! chunk and two launches in a row (three where zones are used). In addition:
+//! The same, with slots of finite number, tiles and launches made real: one and two tiles per chunk
+//! and two launches in a row (three where zones are used), which stand for any number of both
+//! (docs/verifier.md). In addition:
 //!
 //! | code | rule |
 //! | --- | --- |
@@ -44,13 +46,20 @@
 //! | V0604 | the operation's first step applies once to every raw input and its last once to every complete result |
 //! | V0605 | an expansion stays within the verifier's bound |
 //! | V0606 | a move has the size of the chunk that it carries |
+//! | V0607 | an end of a FIFO uses its messages one after the other: wait, use the slot, signal; a cell is sent and taken once a launch |
 
+mod bounds;
 mod kernel;
+mod kernel_rules;
 mod machine;
+mod postcondition;
+mod report;
 mod schedule;
+mod schedule_rules;
 mod value;
 
-pub use kernel::kernel_plan;
+pub use bounds::MAX_STEPS;
+pub use kernel::{kernel_plan, passes};
 pub use schedule::{Fact, schedule};
 
 use std::fmt;

@@ -1,9 +1,13 @@
 //! The verifier on schedules: static rules first, then one run of the abstract machine per layout of
 //! the user's buffers.
 
+use super::bounds::{self, MAX_FOUND};
 use super::machine::{Collision, CounterId, LocationId, Machine, OpRef, Race, Snapshot};
-use super::value::{Input, Value};
-use super::{Earned, MAX_DIAGNOSTICS, Verified};
+use super::postcondition::expected_input;
+use super::report::{cycles, finish};
+use super::schedule_rules::Ends;
+use super::value::{Content, Input, Value};
+use super::{Earned, Verified};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::entity::{Lane, Link, Rank};
 use crate::schedule::{BufferKind, OpKind, Order, Place, Schedule, Slice};
@@ -27,9 +31,11 @@ pub struct Fact {
 
 /// Proves a schedule, or says everything that is wrong with it.
 ///
-/// Errors: one diagnostic per mistake, in the order of the text, at most [`MAX_DIAGNOSTICS`].
+/// Errors: one diagnostic per mistake, in the order of the text, at most
+/// [`MAX_DIAGNOSTICS`](super::MAX_DIAGNOSTICS).
 pub fn schedule(schedule: Schedule) -> Result<Verified<Schedule>, Vec<Diagnostic>> {
     let ends = Ends::check(&schedule)?;
+    bounds::check(&size(&schedule)).map_err(|d| vec![d])?;
     let mut facts = Vec::new();
     let layouts: &[Layout] =
         if has_inout(&schedule) { &[Layout::Apart] } else { &[Layout::Apart, Layout::InPlace] };
@@ -57,227 +63,22 @@ pub fn schedule(schedule: Schedule) -> Result<Verified<Schedule>, Vec<Diagnostic
     }
 }
 
+fn size(schedule: &Schedule) -> bounds::Size {
+    let ranks = u64::from(schedule.ranks);
+    let scratch = schedule.buffers.values().filter(|b| b.kind == BufferKind::Scratch);
+    let per_rank = 2 * u64::from(schedule.chunks) + scratch.map(|b| u64::from(b.chunks)).sum::<u64>();
+    let inputs = |r: u32| schedule.input_chunks(Rank::from_u32(r)).len() as u64;
+    bounds::Size {
+        steps: 2 * schedule.lanes.values().map(|l| l.ops.len() as u64).sum::<u64>(),
+        locations: per_rank * ranks,
+        lanes: schedule.lanes.len(),
+        inputs: (0..schedule.ranks).map(inputs).sum(),
+        ranks: schedule.ranks,
+    }
+}
+
 fn has_inout(schedule: &Schedule) -> bool {
     schedule.buffers.values().any(|b| b.kind == BufferKind::Inout)
-}
-
-/// Sorts by place, drops repetitions of one mistake over many ranks, and cuts the list.
-pub(super) fn finish(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    found.sort_by_key(|d| (d.span(), d.code));
-    let mut kept: Vec<(Diagnostic, usize)> = Vec::new();
-    for diagnostic in found {
-        let spans = |d: &Diagnostic| d.labels.iter().map(|l| l.span).collect::<Vec<_>>();
-        let same = |d: &Diagnostic| {
-            d.code == diagnostic.code && spans(d) == spans(&diagnostic) && d.span() != Span::default()
-        };
-        match kept.iter_mut().find(|(d, _)| same(d)) {
-            Some((_, more)) => *more += 1,
-            None => kept.push((diagnostic, 0)),
-        }
-    }
-    let left_off = kept.len().saturating_sub(MAX_DIAGNOSTICS);
-    kept.truncate(MAX_DIAGNOSTICS);
-    let mut found: Vec<Diagnostic> = kept
-        .into_iter()
-        .map(|(d, more)| match more {
-            0 => d,
-            1 => d.note("the same happens once more, on other ranks or in later steps"),
-            _ => d.note(format!("the same happens {more} more times, on other ranks or in later steps")),
-        })
-        .collect();
-    if left_off > 0 {
-        let last = found.last_mut().expect("the list was longer than its bound");
-        last.notes.push(format!("{left_off} further mistakes are not listed"));
-    }
-    found
-}
-
-/// Which lanes a link joins.
-struct Ends {
-    from: SecondaryMap<Link, Option<Lane>>,
-    to: SecondaryMap<Link, Option<Lane>>,
-}
-
-impl Ends {
-    /// The rules that need no run.
-    fn check(schedule: &Schedule) -> Result<Self, Vec<Diagnostic>> {
-        let mut ends = Self { from: SecondaryMap::new(), to: SecondaryMap::new() };
-        let mut first_use: BTreeMap<(Link, bool), Span> = BTreeMap::new();
-        let mut found = Vec::new();
-        check_buffers(schedule, &mut found);
-        for (lane, decl) in schedule.lanes.iter() {
-            for op in &decl.ops {
-                check_slices(schedule, decl.name.rank, op.kind, op.span, &mut found);
-                let (link, sends) = match op.kind {
-                    OpKind::Put { link, .. } | OpKind::Signal { link } => (link, true),
-                    OpKind::Get { link, .. } | OpKind::Wait { link } => (link, false),
-                    OpKind::Reduce { .. } | OpKind::Copy { .. } => continue,
-                };
-                let Some(declared) = schedule.links.get(link) else {
-                    found.push(Diagnostic::new(
-                        Code("V0103"),
-                        format!("{link} is not declared"),
-                        op.span,
-                        "used here",
-                    ));
-                    continue;
-                };
-                let (own, other) =
-                    if sends { (declared.from, declared.to) } else { (declared.to, declared.from) };
-                if own != decl.name.rank {
-                    found.push(wrong_end(schedule, link, decl.name.rank, sends, op.span));
-                    continue;
-                }
-                if let OpKind::Put { peer, .. } | OpKind::Get { peer, .. } = op.kind {
-                    if peer != other {
-                        found.push(wrong_peer(schedule, link, peer, other, op.span));
-                        continue;
-                    }
-                }
-                let end = if sends { &mut ends.from[link] } else { &mut ends.to[link] };
-                match *end {
-                    None => {
-                        *end = Some(lane);
-                        first_use.insert((link, sends), op.span);
-                    }
-                    Some(first) if first != lane => {
-                        let (code, verb) = if sends { ("V0101", "send") } else { ("V0102", "receive") };
-                        let message =
-                            format!("{} and {} both {verb} on {link}", schedule.lanes[first].name, decl.name);
-                        found.push(
-                            Diagnostic::new(Code(code), message, op.span, "second lane")
-                                .label(first_use[&(link, sends)], "first lane")
-                                .help("give each lane a link of its own"),
-                        );
-                    }
-                    Some(_) => {}
-                }
-            }
-        }
-        if found.is_empty() { Ok(ends) } else { Err(finish(found)) }
-    }
-}
-
-fn wrong_end(schedule: &Schedule, link: Link, rank: Rank, sends: bool, span: Span) -> Diagnostic {
-    let decl = &schedule.links[link];
-    let (code, what) = if sends { ("V0103", "sends") } else { ("V0104", "receives") };
-    Diagnostic::new(
-        Code(code),
-        format!("{rank} {what} on {link}, which goes from {} to {}", decl.from, decl.to),
-        span,
-        if sends {
-            "only the link's first rank may put and signal"
-        } else {
-            "only the link's second rank may wait and get"
-        },
-    )
-    .label(decl.span, "the link")
-}
-
-fn wrong_peer(schedule: &Schedule, link: Link, peer: Rank, other: Rank, span: Span) -> Diagnostic {
-    Diagnostic::new(
-        Code("V0103"),
-        format!("{link} joins this rank to {other}, not to {peer}"),
-        span,
-        format!("names {peer}"),
-    )
-    .label(schedule.links[link].span, "the link")
-}
-
-fn check_buffers(schedule: &Schedule, found: &mut Vec<Diagnostic>) {
-    let inout = schedule.buffers.values().find(|b| b.kind == BufferKind::Inout);
-    for buffer in schedule.buffers.values() {
-        let user = matches!(buffer.kind, BufferKind::Input | BufferKind::Output);
-        if let (Some(inout), true) = (inout, user) {
-            found.push(
-                Diagnostic::new(
-                    Code("V0204"),
-                    format!("`{}` stands beside the inout buffer `{}`", buffer.name, inout.name),
-                    buffer.span,
-                    "a second name for the same memory",
-                )
-                .label(inout.span, "already names input and output")
-                .help("use one inout buffer, or an input and an output"),
-            );
-        }
-    }
-}
-
-fn check_slices(schedule: &Schedule, rank: Rank, op: OpKind, span: Span, found: &mut Vec<Diagnostic>) {
-    let (src, dst, dst_rank) = match op {
-        OpKind::Put { src, peer, dst, .. } => ((rank, src), (peer, dst), peer),
-        OpKind::Get { peer, src, dst, .. } => ((peer, src), (rank, dst), rank),
-        OpKind::Reduce { dst, src } | OpKind::Copy { src, dst } => ((rank, src), (rank, dst), rank),
-        OpKind::Signal { .. } | OpKind::Wait { .. } => return,
-    };
-    let before = found.len();
-    for (at, slice) in [src, dst] {
-        match schedule.buffers.get(slice.buffer) {
-            None => found.push(Diagnostic::new(
-                Code("V0201"),
-                format!("{} is not declared", slice.buffer),
-                span,
-                "used here",
-            )),
-            Some(decl) if slice.chunk >= decl.chunks => found.push(
-                Diagnostic::new(
-                    Code("V0201"),
-                    format!("{at}'s `{}` has {} chunks", decl.name, decl.chunks),
-                    span,
-                    format!("this is chunk {}", slice.chunk),
-                )
-                .label(decl.span, "declared here"),
-            ),
-            Some(_) => {}
-        }
-        if at.as_u32() >= schedule.ranks {
-            found.push(Diagnostic::new(
-                Code("V0103"),
-                format!("there is no {at}"),
-                span,
-                format!("the last rank is r{}", schedule.ranks.saturating_sub(1)),
-            ));
-        }
-    }
-    if found.len() > before {
-        return;
-    }
-    let decl = &schedule.buffers[dst.1.buffer];
-    let writable = match schedule.place(dst_rank, dst.1) {
-        Place::Input(_) => {
-            found.push(
-                Diagnostic::new(
-                    Code("V0202"),
-                    format!("writes the input buffer `{}`", decl.name),
-                    span,
-                    "the caller's input must stay as it is",
-                )
-                .label(decl.span, "declared input here"),
-            );
-            true
-        }
-        Place::Output(chunk) | Place::Inout(chunk) => schedule.output_chunks(dst_rank).contains(&chunk),
-        Place::Scratch(..) => true,
-    };
-    if !writable {
-        let message = format!(
-            "chunk {} of `{}` is no part of {dst_rank}'s result in {}",
-            dst.1.chunk, decl.name, schedule.collective
-        );
-        found.push(
-            Diagnostic::new(Code("V0203"), message, span, "written here")
-                .note("outside its result a rank has no memory to write but scratch")
-                .help("keep intermediate values in a scratch buffer"),
-        );
-    }
-    if src == dst {
-        found.push(Diagnostic::new(
-            Code("V0205"),
-            "source and destination are the same chunk",
-            span,
-            "does nothing, or counts a contribution twice",
-        ));
-    }
 }
 
 /// How the user's buffers lie in memory.
@@ -310,6 +111,8 @@ struct Run<'a> {
     /// Remote reads of user memory: (owner, reader, reader's tick).
     remote_reads: Vec<(Rank, OpRef, u32)>,
     diagnostics: Vec<Diagnostic>,
+    /// Reductions of what does not belong together: news only where no race explains it.
+    mixtures: Vec<Diagnostic>,
     facts: Vec<Vec<Fact>>,
 }
 
@@ -348,6 +151,7 @@ impl<'a> Run<'a> {
             lanes_of,
             remote_reads: Vec::new(),
             diagnostics: Vec::new(),
+            mixtures: Vec::new(),
             facts: schedule.lanes.values().map(|l| vec![Fact::default(); l.ops.len()]).collect(),
         };
         run.define_inputs();
@@ -397,7 +201,11 @@ impl<'a> Run<'a> {
     fn run(mut self) -> Outcome {
         let mut ready: Vec<Lane> = self.schedule.lanes.keys().collect();
         while let Some(lane) = ready.pop() {
-            while self.step(lane) {}
+            while self.step(lane) {
+                if self.machine.is_exhausted() {
+                    return Outcome { diagnostics: vec![bounds::outgrown()], facts: self.facts };
+                }
+            }
             ready.append(&mut self.machine.woken);
         }
         self.report_collisions();
@@ -408,6 +216,7 @@ impl<'a> Run<'a> {
         self.check_owners_stay();
         // A wrong result that follows from a race is the race's news, not news of its own.
         if self.diagnostics.is_empty() {
+            self.diagnostics = std::mem::take(&mut self.mixtures);
             self.check_results();
         }
         Outcome { diagnostics: self.diagnostics, facts: self.facts }
@@ -421,8 +230,14 @@ impl<'a> Run<'a> {
         let rank = decl.name.rank;
         if let OpKind::Wait { link } = op.kind {
             let counter: CounterId = link.index();
-            let Some(snapshot) = self.machine.wait(at, counter) else { return false };
-            self.snapshots[link] = Some(snapshot);
+            let came = if self.ends.read_by_get[link] {
+                self.machine.wait_and_keep(at, counter, &mut self.snapshots[link])
+            } else {
+                self.machine.wait(at, counter)
+            };
+            if !came {
+                return false;
+            }
             self.next[lane.index()] += 1;
             return true;
         }
@@ -455,6 +270,17 @@ impl<'a> Run<'a> {
         true
     }
 
+    fn complain(&mut self, diagnostic: Diagnostic) {
+        if !self.is_full() {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    /// Whether enough mistakes have been found.
+    fn is_full(&self) -> bool {
+        self.diagnostics.len() >= MAX_FOUND
+    }
+
     fn fact(&mut self, at: OpRef) -> &mut Fact {
         &mut self.facts[at.lane.index()][at.op as usize]
     }
@@ -483,7 +309,7 @@ impl<'a> Run<'a> {
                     "it is no part of this rank's input, and nobody has written it"
                 }
             };
-            self.diagnostics.push(
+            self.complain(
                 Diagnostic::new(
                     Code("V0206"),
                     format!(
@@ -518,7 +344,45 @@ impl<'a> Run<'a> {
         let completes =
             values.complete(value, ranks) && !values.complete(own, ranks) && !values.complete(term, ranks);
         self.fact(at).completes = completes;
+        if self.mixtures.len() < MAX_FOUND {
+            if let Some(what) = self.mixture(rank, (dst, own), term, value) {
+                let label = format!(
+                    "`{}` holds {}, `{}` holds {}",
+                    self.slice_name(dst),
+                    self.machine.values.describe(own),
+                    self.slice_name(src),
+                    self.machine.values.describe(term)
+                );
+                self.mixtures.push(Diagnostic::new(Code("V0401"), what, self.span(at), label));
+            }
+        }
         self.store(at, rank, dst, value);
+    }
+
+    /// What is wrong with a sum of two values that were right by themselves.
+    fn mixture(&self, rank: Rank, own: (Slice, Value), term: Value, sum: Value) -> Option<String> {
+        let values = &self.machine.values;
+        let (Content::Parts { of, ranks: a }, Content::Parts { of: other, ranks: b }) =
+            (values.content(own.1), values.content(term))
+        else {
+            return None;
+        };
+        let dst = self.slice_name(own.0);
+        match values.content(sum) {
+            Content::Parts { .. } | Content::Undefined => None,
+            Content::Mixed => {
+                Some(format!("{rank}'s `{dst}` combines chunk {} with chunk {}", of.chunk, other.chunk))
+            }
+            Content::Twice { .. } => {
+                let both: Vec<u64> = a.iter().zip(b.iter()).map(|(a, b)| a & b).collect();
+                let (ranks, plural) = (list_ranks(&both), if count(&both) == 1 { "" } else { "s" });
+                Some(format!("{rank}'s `{dst}` takes in the contribution{plural} of {ranks} a second time"))
+            }
+        }
+    }
+
+    fn slice_name(&self, slice: Slice) -> String {
+        format!("{}[{}]", self.schedule.buffers[slice.buffer].name, slice.chunk)
     }
 
     fn get(&mut self, at: OpRef, to: (Rank, Slice), from: (Rank, Slice), link: Link) {
@@ -526,7 +390,7 @@ impl<'a> Run<'a> {
         let value = match self.snapshots[link].clone() {
             Some(snapshot) => self.machine.read_as_of(at, source, &snapshot),
             None => {
-                self.diagnostics.push(
+                self.complain(
                     Diagnostic::new(
                         Code("V0107"),
                         format!("{} gets over {link} before it has waited on it", self.name(at)),
@@ -553,7 +417,7 @@ impl<'a> Run<'a> {
     fn check_owner_is_in(&mut self, at: OpRef, owner: Rank) {
         let heard = self.lanes_of[owner.index()].iter().any(|&l| self.machine.has_heard(at.lane, l));
         if !heard {
-            self.diagnostics.push(
+            self.complain(
                 Diagnostic::new(
                     Code("V0304"),
                     format!(
@@ -576,7 +440,7 @@ impl<'a> Run<'a> {
             let seen =
                 self.lanes_of[owner.index()].iter().any(|&l| self.machine.seen(l, reader.lane) >= tick);
             if !seen {
-                self.diagnostics.push(
+                self.complain(
                     Diagnostic::new(
                         Code("V0305"),
                         format!("{owner} may leave while {} still reads its memory", self.name(reader)),
@@ -594,7 +458,7 @@ impl<'a> Run<'a> {
         for collision in std::mem::take(&mut self.machine.collisions) {
             if seen.insert(collision) {
                 let diagnostic = self.collision(collision);
-                self.diagnostics.push(diagnostic);
+                self.complain(diagnostic);
             }
         }
     }
@@ -629,7 +493,27 @@ impl<'a> Run<'a> {
                 "a put is in memory only once its receiver has waited for the next signal on its link; {first} has not been waited for"
             ));
         }
-        diagnostic
+        let (first_lane, second_lane) =
+            (self.schedule.lanes[c.first.lane].name, self.schedule.lanes[c.second.lane].name);
+        let help = match c.race {
+            Race::ReadAfterWrite if c.open => {
+                format!("wait for the signal that follows {first} before this op")
+            }
+            _ if first_lane == second_lane => {
+                format!(
+                    "use another chunk, or wait until the receiver of {first} says that it is done with it"
+                )
+            }
+            Race::ReadAfterWrite | Race::WriteWrite => {
+                format!(
+                    "let {first_lane} signal after {first}, and let {second_lane} wait for that before this op"
+                )
+            }
+            Race::WriteAfterRead => format!(
+                "use another chunk, or let {first_lane} signal after {first} and {second_lane} wait for that before this op"
+            ),
+        };
+        diagnostic.help(help)
     }
 
     fn describe_location(&self, location: LocationId) -> (Rank, String) {
@@ -671,12 +555,12 @@ impl<'a> Run<'a> {
             let sender = self.ends.from[link];
             if sender.is_none_or(|s| !blocked.contains_key(&s)) {
                 let diagnostic = self.missing_signal(lane, link, sender);
-                self.diagnostics.push(diagnostic);
+                self.complain(diagnostic);
             }
         }
         for cycle in cycles(&blocked, |link| self.ends.from[link]) {
             let diagnostic = self.cycle(&cycle, &blocked);
-            self.diagnostics.push(diagnostic);
+            self.complain(diagnostic);
         }
         !stuck.is_empty()
     }
@@ -717,14 +601,17 @@ impl<'a> Run<'a> {
         };
         let mut diagnostic = Diagnostic::new(
             Code("V0501"),
-            format!("deadlock: {} wait for each other", names.join(", ")),
+            match &names[..] {
+                [only] => format!("deadlock: {only} waits for a signal that its own lane would send later"),
+                _ => format!("deadlock: {} wait for each other", names.join(", ")),
+            },
             self.span(first),
             label(cycle[0]),
         );
         for &lane in cycle.iter().skip(1).take(7) {
             diagnostic = diagnostic.label(self.span(self.at(lane)), label(lane));
         }
-        diagnostic
+        diagnostic.help("in one of these lanes, signal before waiting")
     }
 
     fn report_unused(&mut self) {
@@ -732,19 +619,23 @@ impl<'a> Run<'a> {
             let pending = self.machine.pending(link.index());
             if pending > 0 {
                 let at = self.machine.oldest_signal(link.index()).expect("schedules preload nothing");
-                self.diagnostics.push(
+                self.complain(
                     Diagnostic::new(
                         Code("V0105"),
                         format!("{} signals {link}, and nobody waits for it", self.name(at)),
                         self.span(at),
-                        format!("{pending} more signals than waits on {link}"),
+                        match pending {
+                            1 => format!("one more signal than waits on {link}"),
+                            _ => format!("{pending} more signals than waits on {link}"),
+                        },
                     )
                     .label(decl.span, "the link")
-                    .note("the next launch would take this signal for its own"),
+                    .note("the next launch would take this signal for its own")
+                    .help(format!("let {} wait for {link} once more, or leave the signal out", decl.to)),
                 );
             }
-            for &(_, put) in &self.unpublished[link] {
-                self.diagnostics.push(
+            for (_, put) in std::mem::take(&mut self.unpublished[link]) {
+                self.complain(
                     Diagnostic::new(
                         Code("V0106"),
                         format!("{} is never published", self.name(put)),
@@ -766,6 +657,9 @@ impl<'a> Run<'a> {
         let mut trees: BTreeMap<u32, (Value, Rank)> = BTreeMap::new();
         for rank in (0..self.schedule.ranks).map(Rank::from_u32) {
             for chunk in self.schedule.output_chunks(rank) {
+                if self.is_full() {
+                    return;
+                }
                 let location = self.user(rank, chunk, !has_inout);
                 let value = self.machine.value(location);
                 if self.check_result(rank, chunk, location, value) && self.schedule.collective.reduces() {
@@ -780,6 +674,9 @@ impl<'a> Run<'a> {
 
     fn check_barrier(&mut self) {
         for rank in (0..self.schedule.ranks).map(Rank::from_u32) {
+            if self.is_full() {
+                return;
+            }
             for other in (0..self.schedule.ranks).map(Rank::from_u32).filter(|o| *o != rank) {
                 let heard = self.lanes_of[rank.index()]
                     .iter()
@@ -788,12 +685,17 @@ impl<'a> Run<'a> {
                     let span = self.lanes_of[rank.index()]
                         .first()
                         .map_or_else(Span::default, |&l| self.schedule.lanes[l].span);
-                    self.diagnostics.push(Diagnostic::new(
-                        Code("V0403"),
-                        format!("{rank} may leave the barrier before {other} has entered it"),
-                        span,
-                        format!("no op of {rank} happens after one of {other}"),
-                    ));
+                    self.complain(
+                        Diagnostic::new(
+                            Code("V0403"),
+                            format!("{rank} may leave the barrier before {other} has entered it"),
+                            span,
+                            format!("no op of {rank} happens after one of {other}"),
+                        )
+                        .help(format!(
+                            "let {rank} wait, directly or through others, for a signal that {other} sends"
+                        )),
+                    );
                 }
             }
         }
@@ -812,19 +714,24 @@ impl<'a> Run<'a> {
         if right {
             return true;
         }
+        if matches!(self.machine.values.content(value), Content::Twice { .. } | Content::Mixed) {
+            // Said where it was made.
+            return false;
+        }
         let wanted = match expected {
             Some(input) => format!("r{}[{}]", input.rank, input.chunk),
-            None => format!("the sum over r0 to r{} of chunk {chunk}, each once", self.schedule.ranks - 1),
+            None => format!("chunk {chunk} of r0 to r{}, each once", self.schedule.ranks - 1),
         };
         let (_, what) = self.describe_location(location);
         let (span, label) = match self.machine.writer(location) {
             Some(op) => (self.span(op), format!("{} wrote it last", self.name(op))),
             None => (self.output_span(), "nobody writes it".to_owned()),
         };
-        self.diagnostics.push(
+        let reason = self.wrong_result(expected, chunk, value);
+        self.complain(
             Diagnostic::new(
                 Code("V0401"),
-                format!("{rank}'s {what} ends with the wrong content"),
+                format!("{rank}'s {what} ends with the wrong content: {reason}"),
                 span,
                 label,
             )
@@ -832,6 +739,26 @@ impl<'a> Run<'a> {
             .note(format!("found    {}", self.machine.values.describe(value))),
         );
         false
+    }
+
+    /// What a result lacks, or holds instead.
+    fn wrong_result(&self, expected: Option<Input>, chunk: u32, value: Value) -> String {
+        match (self.machine.values.content(value), expected) {
+            (Content::Parts { of, ranks }, None) if of.chunk == chunk => {
+                let missing: Vec<u64> = (0..ranks.len() as u32)
+                    .map(|word| !ranks[word as usize] & ranks_in_word(self.schedule.ranks, word))
+                    .collect();
+                let (verb, plural) = if count(&missing) == 1 { ("is", "") } else { ("are", "s") };
+                format!("the contribution{plural} of {} {verb} missing", list_ranks(&missing))
+            }
+            (Content::Parts { of, .. }, None) => format!("it is of chunk {}, not {chunk}", of.chunk),
+            (Content::Parts { .. }, Some(input)) => {
+                format!("{} instead of r{}[{}]", self.machine.values.describe(value), input.rank, input.chunk)
+            }
+            (Content::Undefined | Content::Twice { .. } | Content::Mixed, _) => {
+                "nothing is ever written there".to_owned()
+            }
+        }
     }
 
     fn output_span(&self) -> Span {
@@ -842,7 +769,7 @@ impl<'a> Run<'a> {
 
     fn report_order(&mut self, chunk: u32, at: (Rank, LocationId, Value), first: (Rank, Value)) {
         let span = self.machine.writer(at.1).map_or_else(Span::default, |op| self.span(op));
-        self.diagnostics.push(
+        self.complain(
             Diagnostic::new(
                 Code("V0402"),
                 format!("{} and {} reduce chunk {chunk} in different orders", first.0, at.0),
@@ -856,62 +783,33 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The input that an output chunk of a collective without reduction must equal.
-pub(super) fn expected_input(schedule: &Schedule, rank: Rank, chunk: u32) -> Option<Input> {
-    expected(schedule.collective, schedule.root, schedule.chunks_per_block(), rank, chunk)
-}
-
-/// As [`expected_input`], from the parts of a schedule or kernel plan that decide it.
-pub(super) fn expected(
-    collective: Collective,
-    root: Option<Rank>,
-    block: u32,
-    rank: Rank,
-    chunk: u32,
-) -> Option<Input> {
-    let of = |rank: u32, chunk: u32| Some(Input { rank, chunk, tile: 0, launch: 0 });
-    match collective {
-        Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce | Collective::Barrier => None,
-        Collective::AllGather | Collective::Gather => of(chunk / block, chunk),
-        Collective::Broadcast | Collective::Scatter => of(root.map_or(0, |r| r.as_u32()), chunk),
-        Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv => {
-            let block = block.max(1);
-            of(chunk / block, rank.as_u32() * block + chunk % block)
-        }
-    }
-}
-
 fn same_chunk(machine: &Machine, of: Value, value: Value) -> bool {
-    use super::value::Content;
     match (machine.values.content(of), machine.values.content(value)) {
         (Content::Parts { of: a, .. }, Content::Parts { of: b, .. }) => a == b,
         _ => false,
     }
 }
 
-/// The cycles among blocked lanes, each once, starting at its smallest lane.
-pub(super) fn cycles<L: Copy>(
-    blocked: &BTreeMap<Lane, L>,
-    sender: impl Fn(L) -> Option<Lane>,
-) -> Vec<Vec<Lane>> {
-    let mut done: HashSet<Lane> = HashSet::new();
-    let mut cycles = Vec::new();
-    for &start in blocked.keys() {
-        let mut path: Vec<Lane> = Vec::new();
-        let mut lane = Some(start);
-        while let Some(at) = lane {
-            if !done.insert(at) {
-                if let Some(from) = path.iter().position(|&l| l == at) {
-                    let mut cycle = path.split_off(from);
-                    let smallest = (0..cycle.len()).min_by_key(|&i| cycle[i]).expect("a cycle is not empty");
-                    cycle.rotate_left(smallest);
-                    cycles.push(cycle);
-                }
-                break;
-            }
-            path.push(at);
-            lane = blocked.get(&at).and_then(|&l| sender(l)).filter(|next| blocked.contains_key(next));
-        }
+/// The bits of the ranks that exist, in one word of a set.
+fn ranks_in_word(ranks: u32, word: u32) -> u64 {
+    match ranks.saturating_sub(64 * word) {
+        0 => 0,
+        left if left >= 64 => u64::MAX,
+        left => (1 << left) - 1,
     }
-    cycles
+}
+
+fn count(set: &[u64]) -> u32 {
+    set.iter().map(|w| w.count_ones()).sum()
+}
+
+/// The ranks of a set, cut short where there are many.
+fn list_ranks(set: &[u64]) -> String {
+    const SHOWN: usize = 6;
+    let mut ranks = (0..set.len() * 64).filter(|r| set[r / 64] & (1 << (r % 64)) != 0);
+    let shown: Vec<String> = ranks.by_ref().take(SHOWN).map(|r| format!("r{r}")).collect();
+    match ranks.count() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }

@@ -4,6 +4,7 @@
 //! ids are equal: addition in floating point is commutative and not associative, and a tree is kept
 //! as it was built except for the order of its first two terms.
 
+use super::bounds::MAX_VALUE_WORDS;
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -47,7 +48,9 @@ pub(crate) enum Content {
     Undefined,
     /// The inputs of `ranks` (a bit set) for the same chunk, tile and launch (`rank` is 0 in `of`).
     Parts { of: Input, ranks: Box<[u64]> },
-    /// Terms that do not belong together: an input counted twice, or different chunks.
+    /// An input counted more than once; otherwise as `Parts`.
+    Twice { of: Input },
+    /// Terms that do not belong together: different chunks, tiles or launches.
     Mixed,
 }
 
@@ -57,6 +60,8 @@ pub(crate) struct Values {
     contents: Vec<Content>,
     ids: HashMap<Node, Value>,
     words: usize,
+    /// Words of all nodes and contents.
+    total_words: usize,
 }
 
 impl Values {
@@ -67,10 +72,16 @@ impl Values {
             contents: Vec::new(),
             ids: HashMap::new(),
             words: (ranks as usize).div_ceil(64).max(1),
+            total_words: 0,
         };
         assert_eq!(values.intern(Node::Undefined), Value::UNDEFINED);
         assert_eq!(values.intern(Node::Empty), Value::EMPTY);
         values
+    }
+
+    /// Whether there are more values than the verifier keeps.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.total_words > MAX_VALUE_WORDS
     }
 
     /// The value of a rank's input.
@@ -110,14 +121,14 @@ impl Values {
     pub(crate) fn complete(&self, value: Value, ranks: u32) -> bool {
         match self.content(value) {
             Content::Parts { ranks: set, .. } => set.iter().map(|w| w.count_ones()).sum::<u32>() == ranks,
-            Content::Undefined | Content::Mixed => false,
+            Content::Undefined | Content::Twice { .. } | Content::Mixed => false,
         }
     }
 
     /// The chunk whose contributions `value` holds, if they belong together.
     pub(crate) fn chunk(&self, value: Value) -> Option<u32> {
         match self.content(value) {
-            Content::Parts { of, .. } => Some(of.chunk),
+            Content::Parts { of, .. } | Content::Twice { of } => Some(of.chunk),
             Content::Undefined | Content::Mixed => None,
         }
     }
@@ -199,6 +210,8 @@ impl Values {
             return value;
         }
         let content = self.derive(&node);
+        let terms = if let Node::Combine(terms) = &node { terms.len() } else { 0 };
+        self.total_words += self.words + terms + 8;
         let value =
             Value(u32::try_from(self.nodes.len()).expect("the run is bounded well below 2^32 values"));
         self.nodes.push(node.clone());
@@ -218,21 +231,29 @@ impl Values {
             Node::Pre(v) | Node::Post(v) => self.content(*v).clone(),
             Node::Combine(terms) => {
                 let mut sum: Option<(Input, Box<[u64]>)> = None;
+                let mut twice = false;
                 for term in terms {
-                    let Content::Parts { of, ranks } = self.content(*term) else { return Content::Mixed };
-                    match &mut sum {
-                        None => sum = Some((*of, ranks.clone())),
-                        Some((first, set)) => {
-                            let disjoint = set.iter().zip(ranks.iter()).all(|(a, b)| a & b == 0);
-                            if first != of || !disjoint {
-                                return Content::Mixed;
-                            }
-                            set.iter_mut().zip(ranks.iter()).for_each(|(a, b)| *a |= b);
-                        }
+                    let (of, ranks) = match self.content(*term) {
+                        Content::Undefined | Content::Mixed => return Content::Mixed,
+                        Content::Twice { of } => (of, None),
+                        Content::Parts { of, ranks } => (of, Some(ranks)),
+                    };
+                    let (first, set) =
+                        sum.get_or_insert_with(|| (*of, vec![0; self.words].into_boxed_slice()));
+                    if first != of {
+                        return Content::Mixed;
+                    }
+                    let Some(ranks) = ranks else {
+                        twice = true;
+                        continue;
+                    };
+                    for (a, b) in set.iter_mut().zip(ranks.iter()) {
+                        twice |= *a & b != 0;
+                        *a |= b;
                     }
                 }
                 let (of, ranks) = sum.expect("a combination has terms");
-                Content::Parts { of, ranks }
+                if twice { Content::Twice { of } } else { Content::Parts { of, ranks } }
             }
         }
     }
@@ -264,7 +285,10 @@ mod tests {
         let ab = values.combine(&[a, b]);
         assert!(values.complete(ab, 2));
         let aba = values.combine(&[ab, a]);
-        assert_eq!(values.content(aba), &Content::Mixed);
+        assert_eq!(values.content(aba), &Content::Twice { of: input(0) });
+        let other = values.input(Input { chunk: 4, ..input(0) });
+        let mixed = values.combine(&[ab, other]);
+        assert_eq!(values.content(mixed), &Content::Mixed);
         assert_eq!(values.describe(aba), "r0[3] + (r0[3] + r1[3])");
     }
 }
