@@ -76,7 +76,7 @@ pub(super) fn run(job: &Job<'_>, ranks: u32) -> Result {
             Err(error) => {
                 job_ranks.signal(Signal::KILL);
                 let text = format_args!(
-                    "cannot start rank {rank} of {ranks}: {error}; the limit on processes (ulimit -u, pids cgroup) may be reached"
+                    "cannot start rank {rank} of {ranks}: {error}; a limit on processes (ulimit -u, pids cgroup) or open files (ulimit -n) may be reached"
                 );
                 return Err(Failure::world(text));
             }
