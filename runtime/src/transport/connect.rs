@@ -204,6 +204,8 @@ fn join(
     if let Some((segment, mapping)) = own {
         builder.keep_segment(segment, mapping);
     }
+    let shared = checks.len();
+    tracing::info!(target: "ringsmith::net", rank, "links to {shared} ranks over shared memory, to {} over sockets", remote.len());
     builder.crowded = match task.options.movers {
         Movers::Auto => offer::is_crowded(offers, rank),
         Movers::Thread => false,

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Longest that one attempt, or a stranger at the door, may take. Ours.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for reaching an address when the peer has others: some lead nowhere, in silence.
+const REACH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before an address is tried again; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -314,6 +316,8 @@ struct Talk {
     output: Vec<u8>,
     input: Vec<u8>,
     since: Instant,
+    /// Whether the peer has other addresses to try.
+    has_others: bool,
 }
 
 impl Talk {
@@ -328,7 +332,8 @@ impl Talk {
         }
         let nonce = random(task.rank).map_err(|error| error.to_string())?;
         let hello = Hello { from: task.rank, to: dial.peer, index: dial.index, nonce }.encode();
-        Ok(Self::new(socket, address.to_string(), Stage::Connecting, nonce, hello, now))
+        let talk = Self::new(socket, address.to_string(), Stage::Connecting, nonce, hello, now);
+        Ok(Self { has_others: dial.addresses.len() > 1, ..talk })
     }
 
     fn answer(socket: OwnedFd, nonce: [u8; 32], now: Instant) -> Self {
@@ -347,7 +352,18 @@ impl Talk {
         since: Instant,
     ) -> Self {
         let (output, input) = (Vec::new(), Vec::with_capacity(REPLY_BYTES));
-        Self { socket, address, stage, nonce, hello, reply: [0; REPLY_BYTES], output, input, since }
+        Self {
+            socket,
+            address,
+            stage,
+            nonce,
+            hello,
+            reply: [0; REPLY_BYTES],
+            output,
+            input,
+            since,
+            has_others: false,
+        }
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -370,12 +386,10 @@ impl Talk {
         now: Instant,
     ) -> Result<Option<u64>, String> {
         loop {
-            if now.saturating_duration_since(self.since) > ATTEMPT_TIMEOUT {
-                return Err(format!(
-                    "no answer from {} within {} s",
-                    self.address,
-                    ATTEMPT_TIMEOUT.as_secs()
-                ));
+            let hurry = self.stage == Stage::Connecting && self.has_others;
+            let limit = if hurry { REACH_TIMEOUT } else { ATTEMPT_TIMEOUT };
+            if now.saturating_duration_since(self.since) > limit {
+                return Err(format!("no answer from {} within {} s", self.address, limit.as_secs()));
             }
             if self.stage == Stage::Connecting {
                 match self.connected() {
