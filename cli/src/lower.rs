@@ -7,7 +7,9 @@ use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::Output;
 use crate::run::sizes::elements;
+use crate::verify::undecided;
 use ringsmith_compiler::lower::{self, Options};
+use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::partition::Chunks;
 use ringsmith_ir::text;
@@ -25,7 +27,7 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
         Ok(proved) => proved,
         Err(mistakes) => {
             input.draw(&mistakes);
-            return Ok(Outcome::No);
+            return Ok(refused(&mistakes));
         }
     };
     let slot_bytes = slot_bytes(arguments.slot_bytes)?;
@@ -34,7 +36,7 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
         Ok(plan) => plan,
         Err(mistakes) => {
             draw::mistakes_without_text(&format!("the kernel plan of {}", input.name), &mistakes);
-            return Ok(Outcome::No);
+            return Ok(refused(&mistakes));
         }
     };
     let mut output = Output::new();
@@ -42,6 +44,11 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
     output.text(&text::print_kernel_plan(&plan))?;
     output.flush()?;
     Ok(Outcome::Done)
+}
+
+/// How the command ends for what the verifier did not prove.
+fn refused(mistakes: &[Diagnostic]) -> Outcome {
+    if undecided(mistakes) { Outcome::Unusable } else { Outcome::No }
 }
 
 fn slot_bytes(bytes: u64) -> Result<u64> {

@@ -6,7 +6,8 @@ use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::Output;
 use crate::values::{OneOrAll, Ranks};
-use crate::verify::{self, Answer, counted, proof};
+use crate::verify::{self, Answer, counted, proof, undecided};
+use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::kernel_plan::{KernelOpKind, KernelPlan};
 use ringsmith_ir::program::{Item, ItemKind, LaneItem, ParameterKind, Program, Statement, StatementKind};
 use ringsmith_ir::schedule::{OpKind, Order, Schedule};
@@ -110,12 +111,14 @@ fn show_program(
     let lanes = program.items.iter().filter(|item| matches!(item.kind, ItemKind::Lane(_))).count();
     let ops: usize = program.items.iter().map(ops_in_item).sum();
     field(output, "text", format_args!("{} in {}", counted(ops, "op"), families(lanes)))?;
-    let mut outcome = Outcome::Done;
     for n in ranks.first..=ranks.last {
         match verify::prove(program, n, OneOrAll::All, set, &input.name) {
             Answer::Proved { schedule, roots } => field(output, "proof", proof(&schedule, roots))?,
             Answer::Wrong { mistakes, root, unusable } => {
                 input.draw(&mistakes);
+                if unusable {
+                    return Ok(Outcome::Unusable);
+                }
                 let at = root.map_or_else(String::new, |r| format!(", root {r}"));
                 let count = counted(mistakes.len(), "mistake");
                 field(
@@ -123,13 +126,12 @@ fn show_program(
                     "proof",
                     format_args!("{}{at}: refuted, {count}", counted(n as usize, "rank")),
                 )?;
-                return Ok(if unusable { Outcome::Unusable } else { Outcome::No });
+                return Ok(Outcome::No);
             }
         }
-        outcome = outcome.max(Outcome::Done);
         output.flush()?;
     }
-    Ok(outcome)
+    Ok(Outcome::Done)
 }
 
 fn families(lanes: usize) -> String {
@@ -201,8 +203,7 @@ fn show_schedule(input: &Input, schedule: Schedule, output: &mut Output) -> Resu
         }
         Answer::Wrong { mistakes, .. } => {
             input.draw(&mistakes);
-            field(output, "proof", format_args!("refuted, {}", counted(mistakes.len(), "mistake")))?;
-            Ok(Outcome::No)
+            refused(&mistakes, output)
         }
     }
 }
@@ -233,10 +234,19 @@ fn show_kernel_plan(input: &Input, plan: KernelPlan, output: &mut Output) -> Res
         }
         Err(mistakes) => {
             draw::mistakes_without_text(&input.name, &mistakes);
-            field(output, "proof", format_args!("refuted, {}", counted(mistakes.len(), "mistake")))?;
-            Ok(Outcome::No)
+            refused(&mistakes, output)
         }
     }
+}
+
+/// The line about a proof that there is none of.
+fn refused(mistakes: &[Diagnostic], output: &mut Output) -> Result {
+    if undecided(mistakes) {
+        field(output, "proof", "none: too large to be proved whole")?;
+        return Ok(Outcome::Unusable);
+    }
+    field(output, "proof", format_args!("refuted, {}", counted(mistakes.len(), "mistake")))?;
+    Ok(Outcome::No)
 }
 
 fn lanes(lanes: usize, slices: u32) -> String {

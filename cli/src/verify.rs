@@ -9,7 +9,7 @@ use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress, remark};
 use crate::values::{OneOrAll, Ranks};
-use ringsmith_ir::diagnostic::{Diagnostic, line_column};
+use ringsmith_ir::diagnostic::{Code, Diagnostic, line_column};
 use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::Program;
 use ringsmith_ir::schedule::Schedule;
@@ -121,7 +121,10 @@ pub(crate) fn flat(schedule: Schedule) -> Answer {
         Ok(schedule) => {
             Answer::Proved { schedule: Box::new(schedule), roots: root.map_or(Roots::None, Roots::One) }
         }
-        Err(mistakes) => Answer::Wrong { mistakes, root: None, unusable: false },
+        Err(mistakes) => {
+            let unusable = undecided(&mistakes);
+            Answer::Wrong { mistakes, root: None, unusable }
+        }
     }
 }
 
@@ -156,7 +159,10 @@ pub(crate) fn prove(
         };
         match verify::schedule(schedule) {
             Ok(schedule) => proved = Some(schedule),
-            Err(mistakes) => return Answer::Wrong { mistakes, root, unusable: false },
+            Err(mistakes) => {
+                let unusable = undecided(&mistakes);
+                return Answer::Wrong { mistakes, root, unusable };
+            }
         }
     }
     let schedule = Box::new(proved.expect("there is at least one root, or none to choose"));
@@ -171,6 +177,11 @@ pub(crate) fn prove(
 /// Whether a mistake is the caller's, not the program's.
 fn about_arguments(mistake: &Diagnostic) -> bool {
     [codes::UNKNOWN_ARGUMENT, codes::RANKS, codes::ROOT, codes::TOO_MUCH].contains(&mistake.code)
+}
+
+/// Whether the verifier gave no answer: what it was shown is beyond its bound.
+pub(crate) fn undecided(mistakes: &[Diagnostic]) -> bool {
+    mistakes.iter().any(|mistake| mistake.code == Code("V0605"))
 }
 
 /// One line of `verify --json`.
