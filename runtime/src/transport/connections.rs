@@ -1,6 +1,6 @@
 //! A communicator's links: made once, all together, and closed once.
 //!
-//! How they are made is told in [`connect`](super::connect). What the executor sees is here: links by
+//! How they are made is told in `connect.rs`. What the executor sees is here: links by
 //! peer and channel, and what a report about a stall or about memory needs.
 
 use super::doorbell::{Board, Doorbell};
