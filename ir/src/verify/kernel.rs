@@ -355,10 +355,10 @@ impl<'a> Run<'a> {
 
     fn step_move(&mut self, at: OpRef, dst: &[Place], src: &[Source], (post, chunk): (bool, u32)) -> bool {
         for (index, source) in src.iter().enumerate().skip(self.at[at.lane.index()].waited) {
-            if let Place::Cell(link, cell) = source.place {
-                if !self.machine.wait(at, self.cell(link, cell)) {
-                    return false;
-                }
+            if let Place::Cell(link, cell) = source.place
+                && !self.machine.wait(at, self.cell(link, cell))
+            {
+                return false;
             }
             self.at[at.lane.index()].waited = index + 1;
         }

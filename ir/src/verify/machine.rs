@@ -224,10 +224,10 @@ impl Machine {
         }
         let end = (at.lane, clock[at.lane.index()]);
         for location in signal.puts {
-            if let Some(write) = &mut self.locations[location].write {
-                if write.end.is_none() {
-                    write.end = Some(end);
-                }
+            if let Some(write) = &mut self.locations[location].write
+                && write.end.is_none()
+            {
+                write.end = Some(end);
             }
         }
         Some(signal.clock)
@@ -251,10 +251,10 @@ impl Machine {
 
     /// Reads a location as it was at an earlier snapshot: what a `get` does.
     pub(crate) fn read_as_of(&mut self, at: OpRef, location: LocationId, snapshot: &Snapshot) -> Value {
-        if let Some(write) = self.locations[location].write {
-            if !write.end.is_some_and(|(lane, tick)| snapshot[lane.index()] >= tick) {
-                self.collide(Race::ReadAfterWrite, location, write, at);
-            }
+        if let Some(write) = self.locations[location].write
+            && write.end.is_none_or(|(lane, tick)| snapshot[lane.index()] < tick)
+        {
+            self.collide(Race::ReadAfterWrite, location, write, at);
         }
         self.record_read(at, location)
     }
@@ -320,10 +320,10 @@ impl Machine {
     }
 
     fn check_write(&mut self, at: OpRef, location: LocationId, race: Race) {
-        if let Some(write) = self.locations[location].write {
-            if !self.happened(write, at.lane) {
-                self.collide(race, location, write, at);
-            }
+        if let Some(write) = self.locations[location].write
+            && !self.happened(write, at.lane)
+        {
+            self.collide(race, location, write, at);
         }
     }
 

@@ -344,17 +344,17 @@ impl<'a> Run<'a> {
         let completes =
             values.complete(value, ranks) && !values.complete(own, ranks) && !values.complete(term, ranks);
         self.fact(at).completes = completes;
-        if self.mixtures.len() < MAX_FOUND {
-            if let Some(what) = self.mixture(rank, (dst, own), term, value) {
-                let label = format!(
-                    "`{}` holds {}, `{}` holds {}",
-                    self.slice_name(dst),
-                    self.machine.values.describe(own),
-                    self.slice_name(src),
-                    self.machine.values.describe(term)
-                );
-                self.mixtures.push(Diagnostic::new(Code("V0401"), what, self.span(at), label));
-            }
+        if self.mixtures.len() < MAX_FOUND
+            && let Some(what) = self.mixture(rank, (dst, own), term, value)
+        {
+            let label = format!(
+                "`{}` holds {}, `{}` holds {}",
+                self.slice_name(dst),
+                self.machine.values.describe(own),
+                self.slice_name(src),
+                self.machine.values.describe(term)
+            );
+            self.mixtures.push(Diagnostic::new(Code("V0401"), what, self.span(at), label));
         }
         self.store(at, rank, dst, value);
     }

@@ -57,11 +57,11 @@ impl Ends {
                     continue;
                 }
                 ends.read_by_get[link] |= matches!(op.kind, OpKind::Get { .. });
-                if let OpKind::Put { peer, .. } | OpKind::Get { peer, .. } = op.kind {
-                    if peer != other {
-                        found.push(wrong_peer(schedule, link, peer, other, op.span));
-                        continue;
-                    }
+                if let OpKind::Put { peer, .. } | OpKind::Get { peer, .. } = op.kind
+                    && peer != other
+                {
+                    found.push(wrong_peer(schedule, link, peer, other, op.span));
+                    continue;
                 }
                 let end = if sends { &mut ends.from[link] } else { &mut ends.to[link] };
                 match *end {
