@@ -2,8 +2,10 @@
 
 use crate::program::{Done, Folder, command, run};
 use libtest_mimic::{Failed, Trial};
-use std::fs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::thread;
 
@@ -195,10 +197,24 @@ fn long_run() -> Result<(Child, Vec<u32>), Failed> {
     Ok((child, ranks))
 }
 
-fn alive(pid: u32) -> bool {
-    // A zombie of a first process that is being waited for counts as gone.
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+/// Waits until a process has ended. A process that closes its files is not yet gone, and its number may
+/// be another's later: the handle means this one.
+fn gone(pid: u32, handle: &OwnedFd) -> Result<(), Failed> {
+    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&limit))? {
+        0 => Err(format!("process {pid} still runs").into()),
+        _ => Ok(()),
+    }
+}
+
+/// Handles of a run's ranks.
+fn handles(pids: &[u32]) -> Result<Vec<OwnedFd>, Failed> {
+    let open = |&pid: &u32| Pid::from_raw(pid as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    Ok(pids.iter().filter_map(open).collect::<Result<_, _>>()?)
+}
+
+fn all_gone(pids: &[u32], handles: &[OwnedFd]) -> Result<(), Failed> {
+    pids.iter().zip(handles).try_for_each(|(&pid, handle)| gone(pid, handle))
 }
 
 fn signal(name: &str, pid: u32) -> Result<(), Failed> {
@@ -215,11 +231,12 @@ fn ended(mut child: Child) -> Result<(std::process::ExitStatus, String), Failed>
 fn a_killed_rank_ends_the_others() -> Result<(), Failed> {
     for victim in [0, 1] {
         let (child, ranks) = long_run()?;
+        let handles = handles(&ranks)?;
         signal("KILL", ranks[victim])?;
         let (status, stderr) = ended(child)?;
         assert_eq!(status.code(), Some(3), "{stderr}");
         assert!(stderr.contains(&format!("rank {victim}: lost")), "{stderr}");
-        assert!(ranks.into_iter().all(|pid| !alive(pid)));
+        all_gone(&ranks, &handles)?;
     }
     Ok(())
 }
@@ -227,21 +244,21 @@ fn a_killed_rank_ends_the_others() -> Result<(), Failed> {
 fn an_interrupt_ends_every_rank() -> Result<(), Failed> {
     for name in ["INT", "TERM"] {
         let (child, ranks) = long_run()?;
+        let handles = handles(&ranks)?;
         signal(name, child.id())?;
         let (status, stderr) = ended(child)?;
         assert_eq!(status.code(), None, "ended by the signal: {stderr}");
-        assert!(ranks.into_iter().all(|pid| !alive(pid)), "{stderr}");
+        all_gone(&ranks, &handles)?;
     }
     Ok(())
 }
 
 fn ranks_die_with_the_first_process() -> Result<(), Failed> {
     let (child, ranks) = long_run()?;
+    let handles = handles(&ranks)?;
     signal("KILL", child.id())?;
-    // Standard error closes when the last of them is gone.
     ended(child)?;
-    assert!(ranks.into_iter().all(|pid| !alive(pid)));
-    Ok(())
+    all_gone(&ranks, &handles)
 }
 
 fn a_reader_that_goes_ends_the_run() -> Result<(), Failed> {
