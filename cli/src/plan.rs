@@ -10,6 +10,8 @@ use ringsmith_ir::expand;
 use ringsmith_ir::schedule::Schedule;
 use ringsmith_ir::text;
 use ringsmith_ir::verify::{self, Verified};
+use ringsmith_runtime::communicator::machine_of;
+use ringsmith_runtime::config::Config;
 use ringsmith_runtime::config::grammar::NameFilter;
 use ringsmith_runtime::config::table::COLLECTIVES;
 use std::fs;
@@ -53,7 +55,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     Ok(Outcome::Done)
 }
 
-/// Hosts like this one.
+/// Hosts like this one, with the settings that a run would have.
 fn machine(arguments: &PlanArguments) -> Result<Machine> {
     let (ranks, nodes) = (arguments.ranks, arguments.nodes);
     let all = ranks.checked_mul(nodes).filter(|&all| all <= plan::MAX_RANKS);
@@ -67,7 +69,8 @@ fn machine(arguments: &PlanArguments) -> Result<Machine> {
         || thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
     let cores = arguments.cores.unwrap_or_else(here);
     let hosts = (0..nodes).flat_map(|node| (0..ranks).map(move |_| node)).collect();
-    Ok(Machine::cpu(hosts, cores))
+    let (config, _) = Config::from_env().map_err(Failure::unusable)?;
+    Ok(machine_of(hosts, cores, &config))
 }
 
 fn options(arguments: &PlanArguments) -> Result<Options> {

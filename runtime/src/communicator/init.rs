@@ -148,6 +148,15 @@ fn check_arguments(rank: u32, world: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// The machine that a communicator would plan for, were its ranks on these hosts and its settings
+/// `config`: for planning without one. `hosts` has the host of each rank, numbered from 0; `cores` is the
+/// number of cores of the smallest host.
+pub fn machine_of(hosts: Vec<u32>, cores: u32, config: &Config) -> Machine {
+    let shared_memory = config.shm && config.net.is_none();
+    let geometry = geometry(hosts.len() as u32, config);
+    super::planning::machine(hosts, &geometry, cores, shared_memory)
+}
+
 fn geometry(world: u32, config: &Config) -> Geometry {
     Geometry {
         ranks: world,
@@ -196,16 +205,20 @@ fn machine(
         })
         .collect();
     let rows = bootstrap.all_gather("transports", &row)?;
-    let all_shared = rows.iter().all(|row| row.iter().all(|kind| *kind == 0));
-    Ok(planner_machine(bootstrap.members(), geometry, cores, all_shared))
+    let hosts = hosts(bootstrap.members());
+    // What the planner counts as memory that is shared must be so between every two ranks of a host.
+    let pairs =
+        rows.iter().enumerate().flat_map(|(rank, row)| row.iter().enumerate().map(move |p| (rank, p)));
+    let shared = pairs.into_iter().all(|(rank, (peer, kind))| hosts[rank] != hosts[peer] || *kind == 0);
+    Ok(super::planning::machine(hosts, geometry, cores, shared))
 }
 
-fn planner_machine(members: &[Member], geometry: &Geometry, cores: u32, all_shared: bool) -> Machine {
-    let mut hosts: BTreeMap<[u8; 16], u32> = BTreeMap::new();
-    let mut order: Vec<u32> = Vec::new();
-    for member in members {
-        let next = hosts.len() as u32;
-        order.push(*hosts.entry(member.host_key).or_insert(next));
-    }
-    super::planning::machine(order, geometry, cores, all_shared)
+/// The host of each rank, numbered in order of first ranks.
+fn hosts(members: &[Member]) -> Vec<u32> {
+    let mut numbers: BTreeMap<[u8; 16], u32> = BTreeMap::new();
+    let number = |member: &Member| {
+        let next = numbers.len() as u32;
+        *numbers.entry(member.host_key).or_insert(next)
+    };
+    members.iter().map(number).collect()
 }

@@ -13,7 +13,7 @@ mod planning;
 mod ready;
 mod request;
 
-pub use init::Timings;
+pub use init::{Timings, machine_of};
 pub use request::{Buffers, Call, Request};
 
 use crate::bootstrap::Bootstrap;
