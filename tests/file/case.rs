@@ -29,8 +29,12 @@ impl Case {
     pub(crate) fn run(&self, bless: bool) -> Result<(), String> {
         let ranks = self.directive.ranks()?;
         let inputs: Vec<Input<'_>> = match ranks {
-            None => vec![self.input(None)],
-            Some(ranks) => ranks.map(|ranks| self.input(Some(ranks))).collect(),
+            None => vec![self.input(None, None)],
+            Some(ranks) => ranks
+                .flat_map(|ranks| {
+                    self.roots(ranks).into_iter().map(move |root| self.input(Some(ranks), root))
+                })
+                .collect(),
         };
         for &action in &self.directive.run {
             let mut printed = String::new();
@@ -63,11 +67,20 @@ impl Case {
         self.check_results_are_asked_for()
     }
 
-    fn input(&self, ranks: Option<u32>) -> Input<'_> {
+    /// The roots to expand for: the directive's, or every one where the collective has roots.
+    fn roots(&self, ranks: u32) -> Vec<Option<u32>> {
+        match self.directive.root {
+            None if check::is_rooted(&self.text) => (0..ranks).map(Some).collect(),
+            root => vec![root],
+        }
+    }
+
+    fn input(&self, ranks: Option<u32>, root: Option<u32>) -> Input<'_> {
         Input {
             text: &self.text,
             is_plan: self.path.extension().is_some_and(|ending| ending == "plan"),
             ranks,
+            root,
             directive: &self.directive,
         }
     }

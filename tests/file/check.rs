@@ -8,6 +8,7 @@ use ringsmith_compiler::lower::{self, Options};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{self, Arguments};
 use ringsmith_ir::kernel_plan::KernelPlan;
+use ringsmith_ir::program::{Item, ItemKind};
 use ringsmith_ir::schedule::Schedule;
 use ringsmith_ir::text::{self, File};
 use ringsmith_ir::verify;
@@ -20,6 +21,8 @@ pub(crate) struct Input<'a> {
     pub(crate) is_plan: bool,
     /// How many ranks to expand for.
     pub(crate) ranks: Option<u32>,
+    /// The root to expand for.
+    pub(crate) root: Option<u32>,
     /// What else the directive says.
     pub(crate) directive: &'a Directive,
 }
@@ -62,6 +65,13 @@ pub(crate) fn check(action: Action, input: &Input<'_>) -> Result<Outcome, String
     })
 }
 
+/// Whether a text is a program of a collective with a root.
+pub(crate) fn is_rooted(text: &str) -> bool {
+    let Ok(File::Program(program)) = text::parse(text) else { return false };
+    let rooted = |item: &Item| matches!(&item.kind, ItemKind::Collective(line) if line.collective.rooted());
+    program.items.iter().any(rooted)
+}
+
 fn check_plan(action: Action, input: &Input<'_>) -> Result<Outcome, String> {
     if input.ranks.is_some() {
         return Err("a kernel plan has its own number of ranks".to_owned());
@@ -83,7 +93,7 @@ fn expanded(input: &Input<'_>) -> Result<Result<Schedule, Vec<Diagnostic>>, Stri
     let directive = input.directive;
     Ok(match (text::parse(input.text), input.ranks) {
         (Ok(File::Program(program)), Some(ranks)) => {
-            expand::expand(&program, &Arguments { ranks, root: directive.root, set: directive.set.clone() })
+            expand::expand(&program, &Arguments { ranks, root: input.root, set: directive.set.clone() })
         }
         (Ok(File::Program(_)), None) => return Err("a program needs `ranks`".to_owned()),
         (Ok(File::Schedule(_)), Some(_)) => {
