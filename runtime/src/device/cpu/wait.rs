@@ -8,8 +8,10 @@ use rustix::thread::sched_yield;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Rounds of spinning before the clock is first read.
-const SPIN_ROUNDS: u32 = 2000;
+/// Rounds of spinning before the core is first offered to others: some microseconds, many times what a
+/// message takes between two cores. Longer spins hold up the peer where something else keeps it from a
+/// core of its own.
+const SPIN_ROUNDS: u32 = 300;
 /// A rank that has waited this long no longer burns its core. Ours: far beyond any collective that
 /// runs, far below what a person notices.
 const NAP_AFTER: Duration = Duration::from_millis(200);
