@@ -3,7 +3,8 @@
 //! `// error[V0302]: text` at a line's end expects a diagnostic with this code whose first label begins
 //! on this line and whose message, or that label, contains the text. `// also[V0302]: text` expects a
 //! further label of a diagnostic with this code on this line. A comment that stands alone and begins
-//! with `//^` speaks of the line above, where the line itself cannot hold a comment. Every diagnostic
+//! with `//^` speaks of the line above, where the line itself cannot hold a comment; several may follow
+//! each other. Every diagnostic
 //! must be expected, and every expectation met.
 
 use ringsmith_ir::diagnostic::{Diagnostic, line_column};
@@ -71,9 +72,12 @@ fn take(expected: &[Expected], met: &mut [bool], text: &str, diagnostic: &Diagno
 /// Errors: a comment that begins like one and is none.
 fn read(text: &str) -> Result<Vec<Expected>, String> {
     let mut all = Vec::new();
+    let mut number = 0;
     for (index, line) in text.lines().enumerate() {
         let above = line.trim_start().strip_prefix("//^");
-        let number = if above.is_some() { index } else { index + 1 };
+        if above.is_none() {
+            number = index + 1;
+        }
         let comments = above
             .map_or_else(|| line.split("//").skip(1).collect::<Vec<_>>(), |rest| rest.split("//").collect());
         for comment in comments {
