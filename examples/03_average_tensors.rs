@@ -131,18 +131,19 @@ fn compare(comm: &Communicator, shard: &Result<(PathBuf, Vec<Tensor>), String>) 
     if bytes.len() > MAX_LIST_BYTES {
         bytes = encode(&Report::Failed("the list of its tensors is longer than a MiB".to_owned()));
     }
-    let mut lists = Vec::new();
-    let mut failed = false;
+    let (mut lists, mut failures) = (Vec::new(), Vec::new());
     for (rank, bytes) in comm.all_gather_info("shards", &bytes)?.iter().enumerate() {
         match serde_json::from_slice(bytes).expect("ranks of one program send reports") {
             Report::Tensors(file, rows) => lists.push((rank, file, rows)),
-            Report::Failed(what) => {
-                complain(&format_args!("told to rank {}: rank {rank}: {what}", comm.rank()));
-                failed = true;
-            }
+            Report::Failed(what) => failures.push((rank, what)),
         }
     }
-    if failed {
+    if let Some((rank, what)) = failures.first() {
+        let more = match failures.len() {
+            1 => String::new(),
+            count => format!(" ({} more ranks failed)", count - 1),
+        };
+        complain(&format_args!("told to rank {}: rank {rank}: {what}{more}", comm.rank()));
         return Ok(Some(UNUSABLE));
     }
     let ((_, first_file, first), others) = lists.split_first().expect("there is a rank");

@@ -569,9 +569,10 @@ impl Communicator {
     ///
     /// ringsmith::on_threads(3, |comm| {
     ///     let (rank, world) = (comm.rank(), comm.world());
+    ///     let own = [rank];
     ///     let (mut from_left, mut sum) = ([0], [1u64]);
     ///     comm.group(|g| {
-    ///         g.send(&[rank], (rank + 1) % world);
+    ///         g.send(&own, (rank + 1) % world);
     ///         g.recv(&mut from_left, (rank + world - 1) % world);
     ///         g.all_reduce_in_place(&mut sum, Op::Sum);
     ///     })?;

@@ -68,7 +68,8 @@ pub(crate) fn run(
 /// signs that a terminal would obey.
 pub(crate) fn complain(what: &dyn Display) {
     let text = what.to_string().replace(|sign: char| sign.is_control() && sign != '\n', "\u{fffd}");
-    eprint!("{}", format!("error: {text}\n"));
+    let line = format!("error: {text}\n");
+    eprint!("{line}");
 }
 
 fn run_rank(

@@ -55,7 +55,10 @@ macro_rules! kinds {
 
             /// Elements of this type from bytes, a whole number of them.
             fn values(self, bytes: &[u8]) -> Values {
-                match self { $(Self::$kind => Values::$kind(bytemuck::pod_collect_to_vec(bytes)),)* }
+                let elements = bytes.chunks_exact(self.size_bytes());
+                match self {
+                    $(Self::$kind => Values::$kind(elements.map(bytemuck::pod_read_unaligned).collect()),)*
+                }
             }
         }
 
@@ -243,14 +246,15 @@ pub(crate) fn store(path: &Path, bytes: &[u8]) -> Result<(), String> {
 }
 
 fn write_safetensors(tensors: &[Tensor]) -> Result<Vec<u8>, String> {
-    let view = |tensor: &Tensor| -> Result<(String, TensorView<'_>), String> {
-        if tensor.column_major {
-            return Err(format!("tensor {:?} is column-major, which only .npy can say", tensor.name));
-        }
-        let dtype = tensor.values.kind().safetensors();
-        let view = TensorView::new(dtype, tensor.shape.clone(), tensor.values.bytes());
-        Ok((tensor.name.clone(), view.map_err(|e| format!("tensor {:?}: {e}", tensor.name))?))
-    };
-    let views = tensors.iter().map(view).collect::<Result<Vec<_>, _>>()?;
+    let views = tensors.iter().map(named_view).collect::<Result<Vec<_>, _>>()?;
     safetensors::serialize(views, None).map_err(|e| e.to_string())
+}
+
+fn named_view(tensor: &Tensor) -> Result<(String, TensorView<'_>), String> {
+    if tensor.column_major {
+        return Err(format!("tensor {:?} is column-major, which only .npy can say", tensor.name));
+    }
+    let dtype = tensor.values.kind().safetensors();
+    let view = TensorView::new(dtype, tensor.shape.clone(), tensor.values.bytes());
+    view.map(|view| (tensor.name.clone(), view)).map_err(|e| format!("tensor {:?}: {e}", tensor.name))
 }
