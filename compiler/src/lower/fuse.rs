@@ -390,10 +390,10 @@ impl LaneOps<'_> {
                     !(local && (self.private)(place) && self.dead_after(at, place))
                 })
                 .collect();
-            if !kept.is_empty() {
-                if let KernelOpKind::Move { dst, .. } = &mut self.ops[at].kind {
-                    *dst = kept;
-                }
+            if !kept.is_empty()
+                && let KernelOpKind::Move { dst, .. } = &mut self.ops[at].kind
+            {
+                *dst = kept;
             }
         }
     }

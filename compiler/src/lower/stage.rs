@@ -369,10 +369,11 @@ impl LaneBuilder {
     }
 
     fn also_stands_for(&mut self, origin: OpAddress) {
-        if let Some(op) = self.ops.last_mut() {
-            if !op.origin.contains(&origin) && matches!(op.kind, KernelOpKind::Signal(_)) {
-                op.origin.push(origin);
-            }
+        if let Some(op) = self.ops.last_mut()
+            && !op.origin.contains(&origin)
+            && matches!(op.kind, KernelOpKind::Signal(_))
+        {
+            op.origin.push(origin);
         }
     }
 

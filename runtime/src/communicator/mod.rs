@@ -326,10 +326,10 @@ impl Communicator {
 
     /// A failed call breaks the communicator, and everybody is told.
     fn settle(&self, outcome: Result<(), Error>) -> Result<(), Error> {
-        if let Err(error) = &outcome {
-            if !matches!(error, Error::Fault(_)) {
-                self.abort(&error.to_string());
-            }
+        if let Err(error) = &outcome
+            && !matches!(error, Error::Fault(_))
+        {
+            self.abort(&error.to_string());
         }
         outcome
     }

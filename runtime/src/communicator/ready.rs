@@ -74,10 +74,10 @@ impl Shelf {
     /// Where a call is kept, if it has been made before.
     #[inline]
     pub(super) fn find(&mut self, key: Key) -> Option<Place> {
-        if let Some((last, place)) = self.last {
-            if last == key {
-                return Some(place);
-            }
+        if let Some((last, place)) = self.last
+            && last == key
+        {
+            return Some(place);
         }
         let place = *self.places.get(&key)?;
         self.last = Some((key, place));

@@ -297,10 +297,10 @@ impl Run<'_> {
         let elements = (at.elements - start).min(sizes.tile_elements);
         let bytes = elements * sizes.element_bytes;
         for source in &moves.src[state.arrived as usize..] {
-            if let LocalPlace::Cell(cell) = source.place {
-                if !self.has_arrived(cell, bytes)? {
-                    return Ok(false);
-                }
+            if let LocalPlace::Cell(cell) = source.place
+                && !self.has_arrived(cell, bytes)?
+            {
+                return Ok(false);
             }
             state.arrived += 1;
         }

@@ -105,11 +105,11 @@ impl Wait {
             std::thread::sleep(NAP);
             self.rounds = self.rounds.next_multiple_of(ROUNDS_PER_CLOCK) - 1;
         }
-        if let Some(limit) = policy.timeout {
-            if waited >= limit {
-                let Awaited { rank, peer, operation, detail } = awaited();
-                return Err(Error::Timeout { rank, peer, operation, detail, waited });
-            }
+        if let Some(limit) = policy.timeout
+            && waited >= limit
+        {
+            let Awaited { rank, peer, operation, detail } = awaited();
+            return Err(Error::Timeout { rank, peer, operation, detail, waited });
         }
         if waited >= policy.stall && !self.warned {
             self.warned = true;
