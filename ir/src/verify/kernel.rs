@@ -19,7 +19,7 @@ use super::value::{Content, Input, Value};
 use super::{Earned, Verified};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::entity::{Lane, LaneName, Link, Rank};
-use crate::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place, Source};
+use crate::kernel_plan::{Counter, KernelLink, KernelOpKind, KernelPlan, Place, Source};
 use crate::schedule::{Order, Protocol};
 use crate::types::Collective;
 use cranelift_entity::EntityRef;
@@ -622,28 +622,29 @@ impl<'a> Run<'a> {
     }
 
     fn check_balance(&mut self) {
+        let left = |counter: Counter| self.machine.pending(self.counter(counter));
+        let mut found = Vec::new();
         for (link, decl) in self.plan.links.iter() {
-            let counters: &[(Counter, usize)] = match self.plan.protocol {
-                Protocol::Simple => {
-                    &[(Counter::Full(link), 0), (Counter::Free(link), self.plan.slots as usize)]
-                }
-                Protocol::Ll | Protocol::Ll128 => &[],
-            };
-            let cells = (0..decl.messages)
-                .filter(|_| self.plan.protocol != Protocol::Simple)
-                .map(|cell| (Counter::Cell(link, cell), 0));
-            for (counter, wanted) in counters.iter().copied().chain(cells) {
-                let pending = self.machine.pending(self.counter(counter));
-                if pending != wanted {
-                    self.found.push(wrong(
-                        "V0601",
-                        format!(
-                            "a launch leaves {pending} signals on {} of the link from {} to {}; it must leave {wanted}",
-                            Self::counter_name(counter), decl.from, decl.to
-                        ),
-                    ));
-                }
+            if is_zone(self.plan.protocol) {
+                let filled = (0..decl.messages).filter(|cell| left(Counter::Cell(link, *cell)) != 0);
+                found.extend(filled.map(|cell| (link, format!("{link}.cell[{cell}] filled"))));
+                continue;
             }
+            // The other counter is off by as much: each end uses one message after the other.
+            match left(Counter::Full(link)) {
+                0 => {}
+                1 => found.push((link, format!("a message of {link} in its slot"))),
+                more => found.push((link, format!("{more} messages of {link} in their slots"))),
+            }
+            if found.len() >= MAX_FOUND {
+                break;
+            }
+        }
+        for (link, what) in found {
+            let KernelLink { from, to, .. } = self.plan.links[link];
+            let message = format!("a launch leaves {what}: {from} sends more than {to} takes");
+            let help = format!("let {to} take as many messages of {link} as {from} sends");
+            self.found.push(wrong("V0601", message).help(help));
         }
     }
 
@@ -660,7 +661,7 @@ impl<'a> Run<'a> {
                     self.found.push(
                         wrong("V0602", format!("r{rank} may end the launch before r{other} has started it"))
                             .note("two parities of an epoch zone are enough only if every launch hears from every rank")
-                            .help("use protocol simple, or send an empty message"),
+                            .help(format!("let r{rank} wait for an empty message from r{other}, or use protocol simple")),
                     );
                 }
             }
@@ -724,16 +725,13 @@ impl<'a> Run<'a> {
             launch: self.launch,
             ..input
         });
+        let of = Input { rank: 0, chunk, tile, launch: self.launch };
+        let is_sum = input.is_none()
+            && matches!(self.machine.values.content(value), Content::Parts { of: o, .. } if *o == of)
+            && self.machine.values.complete(value, self.plan.ranks);
         let right = match input {
             Some(input) => self.machine.values.input(input) == value,
-            None => {
-                let of = Input { rank: 0, chunk, tile, launch: self.launch };
-                let parts =
-                    matches!(self.machine.values.content(value), Content::Parts { of: o, .. } if *o == of);
-                parts
-                    && self.machine.values.complete(value, self.plan.ranks)
-                    && self.machine.values.is_post(value)
-            }
+            None => is_sum && self.machine.values.is_post(value),
         };
         if !right {
             let found = self.machine.values.describe(value);
@@ -741,16 +739,15 @@ impl<'a> Run<'a> {
                 || format!("post of the sum over all ranks of chunk {chunk}"),
                 |i| format!("r{}[{}]", i.rank, i.chunk),
             );
-            let code = match self.machine.values.content(value) {
-                Content::Parts { .. }
-                    if input.is_none() && self.machine.values.complete(value, self.plan.ranks) =>
-                {
-                    "V0604"
-                }
-                _ => "V0401",
+            let diagnostic = if is_sum {
+                let message =
+                    format!("{rank}'s output[{chunk}] is complete and lacks the last step of the operation");
+                wrong("V0604", message).help("write `post(…)` around the sum that makes it complete")
+            } else {
+                wrong("V0401", format!("{rank}'s output[{chunk}] ends with the wrong content"))
             };
             self.found.push(
-                wrong(code, format!("{rank}'s output[{chunk}] ends with the wrong content"))
+                diagnostic
                     .note(format!("expected {wanted}, tile {tile} of launch {}", self.launch + 1))
                     .note(format!("found    {found}")),
             );

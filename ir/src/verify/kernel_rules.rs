@@ -162,7 +162,8 @@ fn check_op(plan: &KernelPlan, lane: LaneName, op: &KernelOpKind) -> Result<(), 
 fn check_end(plan: &KernelPlan, lane: LaneName, link: Link, sends: bool) -> Result<(), String> {
     let decl = plan.links.get(link).ok_or_else(|| format!("{link} is not declared"))?;
     let end = if sends { decl.from } else { decl.to };
-    if end == lane { Ok(()) } else { Err(format!("that end of {link} belongs to {end}")) }
+    let verb = if sends { "sends" } else { "receives" };
+    if end == lane { Ok(()) } else { Err(format!("only {end}, which {verb} on {link}, may do this")) }
 }
 
 fn check_protocol(plan: &KernelPlan, zone: bool) -> Result<(), String> {

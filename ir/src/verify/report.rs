@@ -12,7 +12,8 @@ pub(super) fn finish(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
     for diagnostic in found {
         let spans = |d: &Diagnostic| d.labels.iter().map(|l| l.span).collect::<Vec<_>>();
         let same = |d: &Diagnostic| {
-            d.code == diagnostic.code && spans(d) == spans(&diagnostic) && d.span() != Span::default()
+            let same_place = d.span() != Span::default() || d.message == diagnostic.message;
+            d.code == diagnostic.code && spans(d) == spans(&diagnostic) && same_place
         };
         match kept.iter_mut().find(|(d, _)| same(d)) {
             Some((_, more)) => *more += 1,

@@ -321,7 +321,8 @@ impl<'a> Run<'a> {
                     self.span(at),
                     what,
                 )
-                .label(decl.span, "the buffer"),
+                .label(decl.span, "the buffer")
+                .help("write it first, or name the chunk that was meant"),
             );
         }
     }
@@ -430,7 +431,7 @@ impl<'a> Run<'a> {
                 .note(
                     "a rank's input and output belong to the schedule only between its first and its last op",
                 )
-                .help(format!("let {owner} signal first, or put into scratch")),
+                .help(format!("let {owner} signal before, and wait for that here; or put into scratch")),
             );
         }
     }
@@ -499,6 +500,9 @@ impl<'a> Run<'a> {
             Race::ReadAfterWrite if c.open => {
                 format!("wait for the signal that follows {first} before this op")
             }
+            Race::WriteWrite if c.open && first_lane != second_lane => format!(
+                "use another chunk, or let the receiver of {first} tell {second_lane} when it is done with it"
+            ),
             _ if first_lane == second_lane => {
                 format!(
                     "use another chunk, or wait until the receiver of {first} says that it is done with it"
@@ -526,7 +530,9 @@ impl<'a> Run<'a> {
             }
         }
         let chunks = self.schedule.chunks as usize;
-        let output = inside >= chunks;
+        let in_place = self.layout == Layout::InPlace;
+        let output =
+            inside >= chunks || in_place && self.schedule.output_chunks(rank).contains(&(inside as u32));
         let kind = |k: BufferKind| self.schedule.buffers.values().find(|b| b.kind == k);
         let decl = kind(BufferKind::Inout)
             .or_else(|| kind(if output { BufferKind::Output } else { BufferKind::Input }));
@@ -587,6 +593,7 @@ impl<'a> Run<'a> {
         )
         .label(self.schedule.links[link].span, "the link")
         .note(format!("this is wait number {} on {link}", waits + 1))
+        .help(format!("let {} signal {link} once for every wait", self.schedule.links[link].from))
     }
 
     fn cycle(&self, cycle: &[Lane], blocked: &BTreeMap<Lane, Link>) -> Diagnostic {

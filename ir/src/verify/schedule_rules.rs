@@ -246,7 +246,8 @@ fn check_slices(schedule: &Schedule, rank: Rank, op: OpKind, span: Span, found: 
                     span,
                     "the caller's input must stay as it is",
                 )
-                .label(decl.span, "declared input here"),
+                .label(decl.span, "declared input here")
+                .help("copy it to the output or to scratch, and work there"),
             );
             true
         }
@@ -265,11 +266,14 @@ fn check_slices(schedule: &Schedule, rank: Rank, op: OpKind, span: Span, found: 
         );
     }
     if src == dst {
-        found.push(Diagnostic::new(
-            Code("V0205"),
-            "source and destination are the same chunk",
-            span,
-            "does nothing, or counts a contribution twice",
-        ));
+        found.push(
+            Diagnostic::new(
+                Code("V0205"),
+                "source and destination are the same chunk",
+                span,
+                "does nothing, or counts a contribution twice",
+            )
+            .help("leave it out, or name the chunk that was meant"),
+        );
     }
 }

@@ -4,6 +4,7 @@
 //! Every failure names its seed; `RINGSMITH_TEST_SEED=<seed>` runs that one alone.
 
 mod explore;
+mod pages;
 mod random;
 
 use explore::{Explorer, Trouble};

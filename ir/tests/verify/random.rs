@@ -77,7 +77,13 @@ pub(crate) fn schedules(largest: usize) -> Vec<Named> {
             }
         }
     }
-    all.retain(|named| named.schedule.lanes.values().map(|l| l.ops.len() + 1).product::<usize>() <= largest);
+    all.retain(|Named { schedule, .. }| {
+        let memory: u32 = schedule.buffers.values().map(|b| b.chunks).max().unwrap_or(0);
+        let positions = schedule.lanes.values().map(|l| l.ops.len() + 1);
+        schedule.ranks <= 4
+            && memory <= 64
+            && positions.fold(1, |all: usize, of_lane| all.saturating_mul(of_lane)) <= largest
+    });
     all
 }
 
