@@ -23,23 +23,23 @@ const SIZES: [u64; 10] = [8, 64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20,
 
 /// What is timed.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub(crate) struct Load {
     /// Processes.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// Bytes of the buffer.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Timed calls.
-    pub calls: u64,
+    pub(crate) calls: u64,
 }
 
 impl Load {
     fn new(ranks: u32, bytes: u64) -> Self {
-        let calls = match bytes {
-            ..=8192 => 20_000,
-            ..=262_144 => 2_000,
-            ..=1_048_576 => 500,
-            ..=4_194_304 => 100,
-            ..=16_777_216 => 20,
+        let calls: u64 = match bytes {
+            0..=8_192 => 20_000,
+            8_193..=262_144 => 2_000,
+            262_145..=1_048_576 => 500,
+            1_048_577..=4_194_304 => 100,
+            4_194_305..=16_777_216 => 20,
             _ => 8,
         };
         // More ranks than cores take turns, at some microseconds each.
@@ -47,7 +47,7 @@ impl Load {
     }
 
     /// Calls before the timed ones.
-    pub fn warm_up(&self) -> u64 {
+    pub(crate) fn warm_up(&self) -> u64 {
         self.calls / 10 + 2
     }
 }
@@ -70,11 +70,11 @@ fn main() -> ExitCode {
             }
         }
     }
-    if let Ok(path) = std::env::var("RINGSMITH_BENCH_JSON") {
-        if let Err(error) = std::fs::write(&path, json) {
-            eprintln!("{path}: {error}");
-            return ExitCode::from(3);
-        }
+    if let Ok(path) = std::env::var("RINGSMITH_BENCH_JSON")
+        && let Err(error) = std::fs::write(&path, json)
+    {
+        eprintln!("{path}: {error}");
+        return ExitCode::from(3);
     }
     ExitCode::SUCCESS
 }
@@ -132,8 +132,8 @@ fn table(ranks: u32, rounds: usize, json: &mut String) -> Result<String, String>
     let _ = writeln!(text, "{:>16}{:>12}", "best peer/ours", "ours/add");
     for (size, bytes) in SIZES.iter().enumerate() {
         let _ = write!(text, "{bytes:>10}");
-        for who in 0..competitors.len() {
-            let _ = write!(text, "{:>30}", show(&times[who][size]));
+        for own in &times {
+            let _ = write!(text, "{:>30}", show(&own[size]));
         }
         let ours = cell(0, size).ok_or("Ringsmith's own time is missing")?;
         let best = [cell(1, size), cell(2, size)].into_iter().flatten().reduce(f64::min);

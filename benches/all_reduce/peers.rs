@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 /// Somebody who can be timed.
-pub trait Competitor {
+pub(crate) trait Competitor {
     /// Its name in the table.
     fn name(&self) -> &'static str;
 
@@ -30,7 +30,7 @@ fn field(line: &str, name: &str) -> Option<f64> {
 }
 
 /// `ringsmith run`, as a user would.
-pub struct Ours;
+pub(crate) struct Ours;
 
 impl Competitor for Ours {
     fn name(&self) -> &'static str {
@@ -62,13 +62,13 @@ impl Competitor for Ours {
 }
 
 /// `MPI_Allreduce` of the MPI in `RINGSMITH_BENCH_MPI`.
-pub struct Mpi {
+pub(crate) struct Mpi {
     program: Option<(PathBuf, PathBuf)>,
 }
 
 impl Mpi {
     /// Compiles the little program that calls it.
-    pub fn find() -> Result<Self, String> {
+    pub(crate) fn find() -> Result<Self, String> {
         let Ok(folder) = std::env::var("RINGSMITH_BENCH_MPI") else {
             eprintln!("OpenMPI is left out: RINGSMITH_BENCH_MPI names no folder of mpirun and mpicc");
             return Ok(Self { program: None });
@@ -105,7 +105,7 @@ impl Competitor for Mpi {
 }
 
 /// The fastest of gloo's all_reduce algorithms, over TCP on loopback: gloo has no shared memory.
-pub struct Gloo {
+pub(crate) struct Gloo {
     program: Option<PathBuf>,
 }
 
@@ -114,7 +114,7 @@ const GLOO_ALGORITHMS: [&str; 3] =
 
 impl Gloo {
     /// Looks for gloo's benchmark in `RINGSMITH_BENCH_GLOO`.
-    pub fn find() -> Self {
+    pub(crate) fn find() -> Self {
         let program =
             std::env::var("RINGSMITH_BENCH_GLOO").ok().map(|folder| Path::new(&folder).join("benchmark"));
         if program.is_none() {
@@ -145,11 +145,11 @@ impl Gloo {
         let first = outputs.into_iter().next().ok_or("no rank of gloo ran")?.map_err(|e| e.to_string())?;
         let text = String::from_utf8_lossy(&first.stdout).into_owned();
         // Columns: bytes, elements, min, p50, p99, max, average bandwidth, samples; times in ns.
-        let row = text.lines().filter_map(|line| {
+        let mut row = text.lines().filter_map(|line| {
             let numbers: Option<Vec<f64>> = line.split_whitespace().map(|w| w.parse().ok()).collect();
             numbers.filter(|n| n.len() >= 6)
         });
-        row.last().map(|n| n[3] / 1000.0).ok_or_else(|| {
+        row.next_back().map(|n| n[3] / 1000.0).ok_or_else(|| {
             format!("gloo's {algorithm} printed no times:\n{text}{}", String::from_utf8_lossy(&first.stderr))
         })
     }
@@ -171,7 +171,7 @@ impl Competitor for Gloo {
 }
 
 /// Adding two buffers into a third, by as many threads as there are ranks, each with its own.
-pub struct Add;
+pub(crate) struct Add;
 
 impl Competitor for Add {
     fn name(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Lowering: a proved schedule becomes a kernel plan.
 //!
-//! Two steps. [`stage`] turns every put, get and signal into messages through the links' slots or
-//! cells, which is always right and seldom fast. [`fuse`] then joins neighbouring ops: a landing and
+//! Two steps. `stage` turns every put, get and signal into messages through the links' slots or
+//! cells, which is always right and seldom fast. `fuse` then joins neighbouring ops: a landing and
 //! its reduction, a reduction and the send of its result, one source sent to several peers.
 //!
 //! Neither is trusted: the result goes through the verifier again, and where fusing would deadlock
