@@ -71,7 +71,7 @@ impl Random {
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
