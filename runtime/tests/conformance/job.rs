@@ -26,7 +26,7 @@ pub(crate) enum Hosts {
     /// Sockets between all.
     Sockets,
     /// Two pretended hosts: shared memory within, sockets between.
-    TwoHosts,
+    Two,
 }
 
 impl fmt::Display for Hosts {
@@ -34,7 +34,7 @@ impl fmt::Display for Hosts {
         f.write_str(match self {
             Self::Shared => "shm",
             Self::Sockets => "socket",
-            Self::TwoHosts => "two_hosts",
+            Self::Two => "two_hosts",
         })
     }
 }
@@ -75,11 +75,6 @@ impl Job {
 
     /// Runs the job; the error is what its ranks had to say.
     pub(crate) fn run(&self) -> Result<(), String> {
-        if let Work::Algorithm(_, algorithm, _) = self.work {
-            if !algorithm.applies.holds(self.world) {
-                return Ok(());
-            }
-        }
         let folder =
             std::env::temp_dir().join(format!("ringsmith-conformance-{}-{:p}", std::process::id(), self));
         std::fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -112,7 +107,7 @@ impl Job {
             Hosts::Sockets => {
                 command.env("RINGSMITH_NET", "socket").env("RINGSMITH_SHM_DISABLE", "1");
             }
-            Hosts::TwoHosts => {
+            Hosts::Two => {
                 command.env("RINGSMITH_HOST_ID", format!("host{}", rank % 2));
             }
         }

@@ -33,7 +33,7 @@ fn trials(draw: Draw) -> Vec<Trial> {
         trials.push(Trial::test(name, move || job.run().map_err(Failed::from)));
     };
     for world in WORLDS {
-        for hosts in [Hosts::Shared, Hosts::Sockets, Hosts::TwoHosts] {
+        for hosts in [Hosts::Shared, Hosts::Sockets, Hosts::Two] {
             if world == 1 && hosts != Hosts::Shared {
                 continue;
             }
@@ -41,12 +41,12 @@ fn trials(draw: Draw) -> Vec<Trial> {
         }
     }
     for (name, algorithm, protocol) in cases::algorithms() {
-        for world in [2, 5, 8] {
+        for world in [2, 5, 8].into_iter().filter(|w| algorithm.applies.holds(*w)) {
             let work = Work::Algorithm(draw, algorithm, protocol);
             add(format!("algorithm::{name}::{world}_ranks"), Job::new(world, Hosts::Shared, work));
         }
     }
-    for (world, hosts) in [(4, Hosts::Shared), (3, Hosts::Sockets), (4, Hosts::TwoHosts)] {
+    for (world, hosts) in [(4, Hosts::Shared), (3, Hosts::Sockets), (4, Hosts::Two)] {
         let calls = if hosts == Hosts::Shared { 10_000 } else { 2_000 };
         add(format!("mixture::{hosts}::{world}_ranks"), Job::new(world, hosts, Work::Mixture(draw, calls)));
     }
