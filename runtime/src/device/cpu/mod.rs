@@ -1,4 +1,4 @@
-//! The CPU device: buffers are host memory, lanes are threads.
+//! The CPU device: buffers are host memory, the calling thread runs the lanes in turn.
 
 #![allow(unsafe_code)] // Ops move bytes by pointer, in memory that links and callers own.
 
