@@ -4,7 +4,8 @@
 //!
 //! The plans are those that lowering makes of the planner's programs, fused and not, whole and with ops
 //! moved, lost, doubled or given to lanes of their own. Every failure names its seed;
-//! `RINGSMITH_TEST_SEED=<seed>` runs that one alone.
+//! `RINGSMITH_TEST_SEED=<seed>` runs that one alone,
+//! `RINGSMITH_TEST_CASES=<number>` more or fewer.
 
 mod explore;
 
@@ -288,6 +289,8 @@ fn change_move(plan: &mut KernelPlan, lane: Lane, at: usize, random: &mut Random
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let one =
         std::env::var("RINGSMITH_TEST_SEED").ok().map(|s| s.parse::<u64>().expect("a seed is a number"));
+    let count =
+        std::env::var("RINGSMITH_TEST_CASES").map_or(count, |n| n.parse().expect("a number of cases"));
     one.map_or(0..count, |seed| seed..seed + 1)
 }
 
@@ -367,7 +370,7 @@ fn scratch_that_the_next_tile_overwrites_shows_with_two_tiles() {
     let right = handed_over(true);
     let wrong = handed_over(false);
     let found = verify::kernel_plan(wrong.clone()).expect_err("the next tile overwrites the scratch");
-    assert_eq!(found.iter().map(|d| d.code.0).collect::<Vec<_>>(), ["V0303"], "{found:#?}");
+    assert!(found.iter().all(|d| trouble(d.code.0) == Some(Trouble::Race)), "{found:#?}");
     assert!(found[0].notes.iter().any(|n| n.contains("2 tiles")), "{found:#?}");
     verify::kernel_plan(right.clone()).unwrap_or_else(|d| panic!("{d:#?}"));
     for tiles in 1..=3 {

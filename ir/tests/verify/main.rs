@@ -1,7 +1,8 @@
 //! The verifier against an executor that tries every interleaving ([`explore`]): on thousands of random
 //! schedules the two must agree, in both directions and on the kind of trouble.
 //!
-//! Every failure names its seed; `RINGSMITH_TEST_SEED=<seed>` runs that one alone.
+//! Every failure names its seed; `RINGSMITH_TEST_SEED=<seed>` runs that one alone,
+//! `RINGSMITH_TEST_CASES=<number>` more or fewer.
 
 mod explore;
 mod pages;
@@ -23,6 +24,8 @@ const STATIC: [&str; 10] =
 pub(crate) fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let one =
         std::env::var("RINGSMITH_TEST_SEED").ok().map(|s| s.parse::<u64>().expect("a seed is a number"));
+    let count =
+        std::env::var("RINGSMITH_TEST_CASES").map_or(count, |n| n.parse().expect("a number of cases"));
     one.map_or(0..count, |seed| seed..seed + 1)
 }
 
