@@ -21,7 +21,9 @@ fn main() -> ExitCode {
     if let Some(code) = rank::run_if_asked() {
         return code;
     }
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // A job has up to nine processes: several at once would only get in each other's way.
+    arguments.test_threads.get_or_insert(1);
     let draw = Draw::from_environment();
     println!("conformance: {draw}");
     libtest_mimic::run(&arguments, trials(draw)).exit_code()
