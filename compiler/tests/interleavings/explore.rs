@@ -2,7 +2,7 @@
 //! them: sequence numbers that only grow, waits that look at them and take nothing away, flags that stay
 //! up. It shares no code and no idea with the verifier, and has any number of tiles and launches.
 
-use ringsmith_ir::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place, Source};
+use ringsmith_ir::kernel_plan::{Counter, KernelOp, KernelOpKind, KernelPlan, Place, Source};
 use ringsmith_ir::schedule::{Order, Protocol};
 use ringsmith_ir::types::Collective;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -44,8 +44,8 @@ enum Spot {
 /// A number on the way of each lane: ops of all tiles and launches in one row.
 type Position = Vec<usize>;
 
-pub(crate) struct Explorer<'a> {
-    plan: &'a KernelPlan,
+pub(crate) struct Explorer {
+    plan: KernelPlan,
     extent: Extent,
     rank_of: Vec<usize>,
     /// Ops of each lane in one launch.
@@ -54,15 +54,50 @@ pub(crate) struct Explorer<'a> {
     ends: Vec<(usize, usize)>,
 }
 
-impl<'a> Explorer<'a> {
-    pub(crate) fn new(plan: &'a KernelPlan, extent: Extent) -> Self {
+/// A flag in a cell promises what is in that cell, and nothing of what else the move writes: such a move
+/// becomes two, of which the second copies what the first has sent.
+fn split_moves(mut plan: KernelPlan, in_place: bool) -> KernelPlan {
+    // A destination that is the only source is no destination.
+    let is_same = |from: Source, to: Place, post: bool| {
+        let same = from.place == to
+            || in_place && matches!((from.place, to), (Place::Input(a), Place::Output(b)) if a == b);
+        same && !from.pre && !post
+    };
+    for lane in plan.lanes.values_mut() {
+        lane.ops = std::mem::take(&mut lane.ops)
+            .into_iter()
+            .flat_map(|op| {
+                let KernelOpKind::Move { dst, src, post, chunk } = op.kind.clone() else { return vec![op] };
+                let keeps = |to: &Place| !matches!(src[..], [from] if is_same(from, *to, post));
+                let (cells, others): (Vec<Place>, Vec<Place>) =
+                    dst.into_iter().filter(keeps).partition(|place| matches!(place, Place::Cell(..)));
+                if cells.is_empty() {
+                    return vec![op];
+                }
+                if others.is_empty() {
+                    let kind = KernelOpKind::Move { dst: cells, src, post, chunk };
+                    return vec![KernelOp { kind, origin: Vec::new() }];
+                }
+                let sent = Source { place: cells[0], pre: false };
+                let first = KernelOpKind::Move { dst: cells, src, post, chunk };
+                let second = KernelOpKind::Move { dst: others, src: vec![sent], post: false, chunk };
+                [first, second].map(|kind| KernelOp { kind, origin: Vec::new() }).to_vec()
+            })
+            .collect();
+    }
+    plan
+}
+
+impl Explorer {
+    pub(crate) fn new(plan: &KernelPlan, extent: Extent) -> Self {
+        let plan = split_moves(plan.clone(), extent.in_place);
         let lane = |name| plan.lanes.values().position(|l| l.name == name).expect("a lane of that name");
         Self {
-            plan,
-            extent,
             rank_of: plan.lanes.values().map(|l| l.name.rank.as_u32() as usize).collect(),
             per_launch: plan.lanes.values().map(|l| l.ops.len() * extent.tiles).collect(),
             ends: plan.links.values().map(|l| (lane(l.from), lane(l.to))).collect(),
+            plan,
+            extent,
         }
     }
 
@@ -169,15 +204,14 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    fn is_copy_onto_itself(&self, lane: usize, at: usize) -> bool {
+    /// The place that a copy takes from: a destination there is no write.
+    fn copied_from(&self, lane: usize, at: usize) -> Option<Spot> {
         match self.op(lane, at) {
-            KernelOpKind::Move { dst, src, post: false, .. } => match (&dst[..], &src[..]) {
-                ([dst], [Source { place, pre: false }]) => {
-                    self.spot(lane, at, *dst, true) == self.spot(lane, at, *place, false)
-                }
-                _ => false,
+            KernelOpKind::Move { src, post: false, .. } => match src[..] {
+                [Source { place, pre: false }] => Some(self.spot(lane, at, place, false)),
+                _ => None,
             },
-            _ => false,
+            _ => None,
         }
     }
 
@@ -185,9 +219,10 @@ impl<'a> Explorer<'a> {
     fn accesses(&self, lane: usize, at: usize) -> Vec<(Spot, bool)> {
         match self.op(lane, at) {
             KernelOpKind::Move { dst, src, .. } => {
-                let own = self.is_copy_onto_itself(lane, at);
+                let from = self.copied_from(lane, at);
                 let reads = src.iter().map(|s| (self.spot(lane, at, s.place, false), false));
-                let writes = dst.iter().filter(|_| !own).map(|p| (self.spot(lane, at, *p, true), true));
+                let to = dst.iter().map(|p| self.spot(lane, at, *p, true));
+                let writes = to.filter(|spot| Some(*spot) != from).map(|spot| (spot, true));
                 reads.chain(writes).collect()
             }
             KernelOpKind::Signal(Counter::Cell(link, cell)) => {
@@ -292,7 +327,7 @@ struct Datum {
     size: Option<u32>,
 }
 
-impl Explorer<'_> {
+impl Explorer {
     /// Runs once with data, lanes in an order that `choose` picks: where nothing races, every order
     /// computes the same.
     fn compute(&self, mut choose: impl FnMut(usize) -> usize, found: &mut BTreeSet<Trouble>) {

@@ -25,22 +25,37 @@ use crate::types::Collective;
 use cranelift_entity::EntityRef;
 use std::collections::{BTreeMap, HashSet};
 
-/// Tiles a chunk with which a FIFO plan is run, each for [`LAUNCHES`] launches.
-const TILES: &[u16] = &[1, 2];
-const LAUNCHES: u16 = 2;
+/// One run of a proof.
+struct Pass {
+    tiles: u16,
+    launches: u16,
+    in_place: bool,
+}
+
+/// What stands for any number of tiles and launches. Where input and output lie matters to user memory
+/// only, which one tile decides.
+const FIFO_PASSES: &[Pass] = &[
+    Pass { tiles: 1, launches: 2, in_place: false },
+    Pass { tiles: 1, launches: 2, in_place: true },
+    Pass { tiles: 2, launches: 2, in_place: false },
+];
+
 /// A message of a zone plan is never cut into tiles; its third launch uses the parity of the first.
-const ZONE_TILES: &[u16] = &[1];
-const ZONE_LAUNCHES: u16 = 3;
+const ZONE_PASSES: &[Pass] =
+    &[Pass { tiles: 1, launches: 3, in_place: false }, Pass { tiles: 1, launches: 3, in_place: true }];
 
 const fn is_zone(protocol: Protocol) -> bool {
     !matches!(protocol, Protocol::Simple)
 }
 
+const fn passes_of(protocol: Protocol) -> &'static [Pass] {
+    if is_zone(protocol) { ZONE_PASSES } else { FIFO_PASSES }
+}
+
 /// How often a proof runs each op of a kernel plan: for all tiles, launches and layouts. This times
 /// the number of ops may be [`MAX_STEPS`](super::MAX_STEPS).
 pub fn passes(protocol: Protocol) -> u64 {
-    let (tiles, launches) = if is_zone(protocol) { (ZONE_TILES, ZONE_LAUNCHES) } else { (TILES, LAUNCHES) };
-    2 * u64::from(launches) * tiles.iter().map(|t| u64::from(*t)).sum::<u64>()
+    passes_of(protocol).iter().map(|p| u64::from(p.tiles) * u64::from(p.launches)).sum()
 }
 
 /// Proves a kernel plan, or says everything that is wrong with it.
@@ -53,31 +68,27 @@ pub fn kernel_plan(plan: KernelPlan) -> Result<Verified<KernelPlan>, Vec<Diagnos
         return Err(finish(found));
     }
     bounds::check(&size(&plan)).map_err(|d| vec![d])?;
-    let (tiles, launches) =
-        if is_zone(plan.protocol) { (ZONE_TILES, ZONE_LAUNCHES) } else { (TILES, LAUNCHES) };
-    for &tiles in tiles {
-        for &in_place in layouts(plan.collective) {
-            let found = Run::new(&plan, tiles, in_place).run(launches);
-            if !found.is_empty() {
-                return Err(finish(with_context(found, tiles, in_place)));
-            }
+    for pass in passes_of(plan.protocol) {
+        if pass.in_place && !may_be_in_place(plan.collective) {
+            continue;
+        }
+        let found = Run::new(&plan, pass.tiles, pass.in_place).run(pass.launches);
+        if !found.is_empty() {
+            return Err(finish(with_context(found, pass.tiles, pass.in_place)));
         }
     }
     Ok(Verified { value: plan, facts: (), earned: Earned::Whole })
 }
 
-/// Whether input and output are also tried as the same memory. Messages whose sizes only the call knows
-/// have no offsets at which they could be: callers keep them apart.
-fn layouts(collective: Collective) -> &'static [bool] {
-    match collective {
-        Collective::AllToAllV | Collective::SendRecv => &[false],
-        _ => &[false, true],
-    }
+/// Whether input and output can be the same memory. Messages whose sizes only the call knows have no
+/// offsets at which they could be: callers keep them apart.
+fn may_be_in_place(collective: Collective) -> bool {
+    !matches!(collective, Collective::AllToAllV | Collective::SendRecv)
 }
 
 fn size(plan: &KernelPlan) -> bounds::Size {
     let zone = is_zone(plan.protocol);
-    let tiles = u64::from(if zone { ZONE_TILES } else { TILES }.last().copied().unwrap_or(1));
+    let tiles = passes_of(plan.protocol).iter().map(|p| u64::from(p.tiles)).max().unwrap_or(1);
     let scratch = plan.scratch.values().map(|s| u64::from(s.chunks)).sum::<u64>();
     let per_link = |messages: u32| if zone { 2 * u64::from(messages) } else { u64::from(plan.slots) };
     let on_links = plan.links.values().map(|l| per_link(l.messages)).sum::<u64>();

@@ -7,6 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::entity::{LaneName, Link};
 use crate::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place};
 use crate::schedule::Protocol;
+use crate::types::Collective;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The rules that need no run: ends of links, bounds, shape.
@@ -18,6 +19,14 @@ pub(super) fn check_static(plan: &KernelPlan) -> Vec<Diagnostic> {
     }
     if plan.slots == 0 || plan.slots > 1024 {
         found.push(wrong("V0603", format!("{} slots; there must be 1 to 1024", plan.slots)));
+    }
+    if plan.ranks == 0 {
+        found.push(wrong("V0603", "a plan for no rank".to_owned()));
+    }
+    if plan.collective.rooted() != plan.root.is_some() || plan.root.is_some_and(|r| r.as_u32() >= plan.ranks)
+    {
+        let root = plan.root.map_or_else(|| "no root".to_owned(), |r| format!("the root {r}"));
+        found.push(wrong("V0603", format!("{} on {} ranks with {root}", plan.collective, plan.ranks)));
     }
     if plan.collective.has_blocks() && (plan.ranks == 0 || !plan.chunks.is_multiple_of(plan.ranks)) {
         found.push(wrong("V0603", format!("{} chunks do not divide by {} ranks", plan.chunks, plan.ranks)));
@@ -45,8 +54,55 @@ pub(super) fn check_static(plan: &KernelPlan) -> Vec<Diagnostic> {
     }
     if found.is_empty() {
         check_messages(plan, &mut found);
+        check_exchange(plan, &mut found);
     }
     found
+}
+
+/// Where sizes are known only to the call, lanes have different numbers of tiles, and the run has one
+/// number for all. That is enough where each lane serves one pair of ranks and shares nothing: a link
+/// with one message a tile, and user memory that no other lane touches.
+fn check_exchange(plan: &KernelPlan, found: &mut Vec<Diagnostic>) {
+    if !matches!(plan.collective, Collective::AllToAllV | Collective::SendRecv) {
+        return;
+    }
+    let mut complain = |lane: LaneName, what: &str| {
+        if found.len() < MAX_FOUND {
+            let message = format!("lane {lane} of a plan of {} {what}", plan.collective);
+            found.push(wrong("V0603", message).help("give every pair of ranks lanes of its own"));
+        }
+    };
+    let mut owner: BTreeMap<(u32, Place), LaneName> = BTreeMap::new();
+    for decl in plan.lanes.values() {
+        let lane = decl.name;
+        let mut links: BTreeSet<Link> = BTreeSet::new();
+        for op in &decl.ops {
+            match &op.kind {
+                KernelOpKind::Wait(counter) | KernelOpKind::Signal(counter) => {
+                    let (Counter::Full(link) | Counter::Free(link) | Counter::Cell(link, _)) = *counter;
+                    links.insert(link);
+                }
+                KernelOpKind::Move { dst, src, .. } => {
+                    for place in src.iter().map(|s| s.place).chain(dst.iter().copied()) {
+                        match place {
+                            Place::Slot(link) | Place::Cell(link, _) => {
+                                links.insert(link);
+                            }
+                            Place::Scratch(..) => complain(lane, "uses scratch, which tiles share"),
+                            Place::Input(_) | Place::Output(_) => {
+                                if *owner.entry((lane.rank.as_u32(), place)).or_insert(lane) != lane {
+                                    complain(lane, "shares user memory with another lane");
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        if links.len() > 1 || links.iter().any(|link| plan.links[*link].messages != 1) {
+            complain(lane, "has more than one message a tile");
+        }
+    }
 }
 
 /// One end of a link, as its lane goes through the body.

@@ -60,8 +60,12 @@ const LEVELS: [&[Trouble]; 3] = [
     &[Trouble::Wrong, Trouble::Order, Trouble::Barrier],
 ];
 
-/// The part of a set that lies on the first level where it has any.
+/// The part of a set that lies on the first level where it has any. Of a stuck schedule nothing else
+/// counts: a get that never happens may already have begun.
 fn first_level(set: &BTreeSet<Trouble>) -> Vec<Trouble> {
+    if set.contains(&Trouble::Stuck) {
+        return vec![Trouble::Stuck];
+    }
     let on = |level: &[Trouble]| level.iter().copied().filter(|t| set.contains(t)).collect::<Vec<_>>();
     LEVELS.into_iter().map(on).find(|found| !found.is_empty()).unwrap_or_default()
 }
@@ -130,7 +134,7 @@ impl Tally {
 #[test]
 fn every_schedule_of_the_tree_does_what_is_said_of_it() {
     let mut tally = Tally::default();
-    for named in random::schedules(20_000) {
+    for named in random::schedules(6000) {
         tally.compare(0, &named.name, &named.schedule);
     }
     tally.print();
@@ -139,9 +143,9 @@ fn every_schedule_of_the_tree_does_what_is_said_of_it() {
 
 #[test]
 fn damaged_schedules_do_what_is_said_of_them() {
-    let schedules = random::schedules(1500);
+    let schedules = random::schedules(800);
     let mut tally = Tally::default();
-    for seed in seeds(3000) {
+    for seed in seeds(2500) {
         let mut random = Random::new(seed);
         let named = random.pick(&schedules);
         let count = 1 + random.below(3);
