@@ -53,8 +53,11 @@ fn everybody(index: usize) -> [u8; WORLD as usize] {
     [0, 1, 2].map(|rank| own(rank, index))
 }
 
-/// Operations with exact results here, and how three values become one.
-const OPERATIONS: [(Op, fn([u8; 3]) -> u8); 6] = [
+/// How three values become one.
+type Combine = fn([u8; 3]) -> u8;
+
+/// Operations with exact results here.
+const OPERATIONS: [(Op, Combine); 6] = [
     (Op::Sum, |v| v.iter().sum()),
     (Op::Prod, |v| v.iter().product()),
     (Op::Max, |v| v[0].max(v[1]).max(v[2])),
