@@ -71,10 +71,6 @@ pub struct Config {
     pub min_channels: Option<u32>,
     /// Most channels of a plan.
     pub max_channels: Option<u32>,
-    /// The topology to plan for.
-    pub topology_file: Option<PathBuf>,
-    /// Where to write the topology that was found.
-    pub topology_dump_file: Option<PathBuf>,
     /// Whether the buffers of every call are checked.
     pub check_pointers: bool,
     /// How much is logged.
@@ -111,8 +107,6 @@ impl Default for Config {
             protocols: None,
             min_channels: None,
             max_channels: None,
-            topology_file: None,
-            topology_dump_file: None,
             check_pointers: false,
             debug: Level::Warn,
             debug_subsystems: Subsystems::default(),

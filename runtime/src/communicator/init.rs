@@ -5,7 +5,7 @@ use super::planning::Plans;
 use super::ready::Shelf;
 use super::{Communicator, State};
 use crate::bootstrap::{Bootstrap, Member};
-use crate::config::Config;
+use crate::config::{Config, Net};
 use crate::device::cpu::execute::Links;
 use crate::device::cpu::wait::Policy;
 use crate::error::Error;
@@ -83,6 +83,7 @@ fn over(
     connect: impl FnOnce() -> Result<Bootstrap, Error>,
 ) -> Result<Communicator, Error> {
     let mut timings = Timings::default();
+    check_network(config)?;
     fork::remember();
     let geometry = geometry(world, config);
     timings.arguments = clock.lap();
@@ -137,6 +138,17 @@ fn over(
     })
 }
 
+fn check_network(config: &Config) -> Result<(), Error> {
+    match config.net {
+        None | Some(Net::Socket) => Ok(()),
+        Some(Net::Ib) => Err(Error::Unsupported {
+            operation: "init".to_owned(),
+            detail: "RINGSMITH_NET=ib (NCCL_NET): there is no InfiniBand in this version; leave it unset or say socket"
+                .to_owned(),
+        }),
+    }
+}
+
 fn check_arguments(rank: u32, world: u32) -> Result<(), Error> {
     let refuse = |detail: String| Err(Error::Argument { operation: "init", detail });
     if world == 0 || world > MAX_WORLD {
@@ -178,7 +190,7 @@ fn agree_on_settings(bootstrap: &Bootstrap, config: &Config, geometry: &Geometry
         ("version of ringsmith".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("geometry of links".to_owned(), format!("{geometry:?}")),
     ];
-    values.extend(config.agreement().into_iter().map(|(name, value)| (name.to_string(), value)));
+    values.extend(config.agreement().into_iter().map(|(name, value)| (format!("RINGSMITH_{name}"), value)));
     // The geometry follows from settings: where one of those differs, that is what to mend.
     values.rotate_left(2);
     bootstrap.agree("settings", &values)

@@ -33,7 +33,7 @@ use planning::{Plans, UserProgram};
 use ready::{Key, Place, Ready, Shelf};
 use ringsmith_compiler::plan::Machine;
 use ringsmith_ir::program::Program;
-use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::schedule::{Protocol, Schedule};
 use ringsmith_ir::types::ReduceOp;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -201,8 +201,19 @@ impl Communicator {
     /// Errors: `Rejected` with the diagnostics when it does not expand, is refuted, or needs more than
     /// the communicator has; `Mismatch` when ranks gave different programs.
     pub fn use_program(&self, program: &Program, set: BTreeMap<String, i64>) -> Result<(), Error> {
+        self.use_own(UserProgram::new(program, set))
+    }
+
+    /// The same with a flat schedule, which is for exactly its number of ranks, and its root.
+    ///
+    /// Errors: as [`Self::use_program`]; `Unsupported` for another number of ranks, and from calls with
+    /// another root.
+    pub fn use_schedule(&self, schedule: &Schedule) -> Result<(), Error> {
+        self.use_own(UserProgram::flat(schedule))
+    }
+
+    fn use_own(&self, user: UserProgram) -> Result<(), Error> {
         let mut state = self.enter("use_program")?;
-        let user = UserProgram::new(program, set);
         self.bootstrap.agree("schedule", &[("schedule", user.text())])?;
         // Proved now rather than at its first call: a refusal belongs to this call.
         let geometry = state.links.geometry;

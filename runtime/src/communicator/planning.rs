@@ -39,12 +39,17 @@ pub(super) fn machine(hosts: Vec<u32>, geometry: &Geometry, cores: u32, shared_m
     }
 }
 
-/// A user's program, to be run instead of planned ones.
+/// A user's program or flat schedule, to be run instead of planned ones.
 #[derive(Clone, Debug)]
 pub(super) struct UserProgram {
-    program: Program,
-    set: BTreeMap<String, i64>,
+    source: UserSource,
     text: String,
+}
+
+#[derive(Clone, Debug)]
+enum UserSource {
+    Program(Box<Program>, BTreeMap<String, i64>),
+    Schedule(Box<Schedule>),
 }
 
 impl UserProgram {
@@ -52,7 +57,13 @@ impl UserProgram {
     pub(super) fn new(program: &Program, set: BTreeMap<String, i64>) -> Self {
         let values: Vec<String> = set.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         let text = format!("{} with {}", text::print_program(program).trim_end(), values.join(", "));
-        Self { program: program.clone(), set, text }
+        Self { source: UserSource::Program(Box::new(program.clone()), set), text }
+    }
+
+    /// Takes a flat schedule.
+    pub(super) fn flat(schedule: &Schedule) -> Self {
+        let text = text::print_schedule(schedule);
+        Self { source: UserSource::Schedule(Box::new(schedule.clone())), text }
     }
 
     /// What ranks compare.
@@ -60,10 +71,39 @@ impl UserProgram {
         &self.text
     }
 
+    /// The schedule for a number of ranks and a root.
     fn schedule(&self, ranks: u32, root: u32, rooted: bool) -> Result<Verified<Schedule>, Error> {
-        let arguments = Arguments { ranks, root: rooted.then_some(root), set: self.set.clone() };
-        let refused = |diagnostics| rejected(&self.program.name.text, diagnostics);
-        expand(&self.program, &arguments).and_then(verify::schedule).map_err(refused)
+        match &self.source {
+            UserSource::Program(program, set) => {
+                let arguments = Arguments { ranks, root: rooted.then_some(root), set: set.clone() };
+                let refused = |diagnostics| rejected(&program.name.text, diagnostics);
+                expand(program, &arguments).and_then(verify::schedule).map_err(refused)
+            }
+            UserSource::Schedule(schedule) => {
+                let of = schedule.root.map(|r| r.as_u32());
+                let unfit = if schedule.ranks != ranks {
+                    Some(format!("it is for {} ranks, the communicator has {ranks}", schedule.ranks))
+                } else if rooted && of != Some(root) {
+                    Some(format!("its root is rank {}, the call's is {root}", of.unwrap_or(0)))
+                } else {
+                    None
+                };
+                if let Some(detail) = unfit {
+                    let operation = format!("schedule @{}", schedule.name);
+                    return Err(Error::Unsupported { operation, detail });
+                }
+                let refused = |diagnostics| rejected(&schedule.name, diagnostics);
+                verify::schedule(Schedule::clone(schedule)).map_err(refused)
+            }
+        }
+    }
+
+    /// The root that it is written for, where it is written for one.
+    fn own_root(&self) -> Option<u32> {
+        match &self.source {
+            UserSource::Program(..) => None,
+            UserSource::Schedule(schedule) => schedule.root.map(|r| r.as_u32()),
+        }
     }
 }
 
@@ -100,7 +140,8 @@ impl Plans {
     ) -> Result<(), Error> {
         // The collective is not known before a program is expanded; a root is asked for where there is one.
         let ranks = machine.ranks();
-        let first = match user.schedule(ranks, 0, false) {
+        let root = user.own_root().unwrap_or(0);
+        let first = match user.schedule(ranks, root, false) {
             Err(Error::Rejected { diagnostics, .. }) if wants_root(&diagnostics) => {
                 user.schedule(ranks, 0, true)?
             }
@@ -110,7 +151,7 @@ impl Plans {
         let plan = resolve(&first, Protocol::Simple, geometry, rank)?;
         let mut made = std::mem::take(&mut self.made);
         made.retain(|key, _| key.collective != collective);
-        let key = Key { collective, algorithm: None, protocol: Protocol::Simple, channels: 1, root: 0 };
+        let key = Key { collective, algorithm: None, protocol: Protocol::Simple, channels: 1, root };
         made.insert(key, Arc::new(plan));
         self.made = made;
         self.user.insert(collective, user);
@@ -224,11 +265,13 @@ fn rejected(name: &str, diagnostics: Vec<Diagnostic>) -> Error {
 
 /// What the settings allow for a collective.
 fn options(config: &Config, collective: Collective) -> Options {
-    let algorithms = plan::candidates(collective).iter().map(|a| a.name);
-    let protocols = [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(Protocol::name);
+    let candidates = plan::candidates(collective).iter();
+    let algorithms: Vec<Vec<&str>> =
+        candidates.map(|a| [a.name].into_iter().chain(a.aliases.iter().copied()).collect()).collect();
+    let protocols = [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(|p| vec![p.name()]);
     Options {
-        algorithms: filter(config.algorithms.as_ref(), collective, algorithms),
-        protocols: filter(config.protocols.as_ref(), collective, protocols.into_iter()),
+        algorithms: filter(config.algorithms.as_ref(), collective, &algorithms),
+        protocols: filter(config.protocols.as_ref(), collective, &protocols),
         min_channels: config.min_channels.unwrap_or(1),
         max_channels: config.max_channels.unwrap_or(u32::MAX),
     }
@@ -245,18 +288,32 @@ fn choose(machine: &Machine, config: &Config, request: &Request) -> Result<plan:
         .map_err(|e| nothing_left(request.collective, e))
 }
 
-/// The names that a setting lets pass. A setting that names none of a collective's algorithms is not
-/// about that collective.
-fn filter(
-    setting: Option<&NameFilter>,
-    collective: Collective,
-    names: impl Iterator<Item = &'static str>,
-) -> Filter {
+/// The names that a setting lets pass. `names` are those of each thing that can be chosen, its own first.
+///
+/// A list of algorithms that names none of a collective's is not about that collective, unless it was
+/// written for it: that is said, and all may be chosen.
+fn filter(setting: Option<&NameFilter>, collective: Collective, names: &[Vec<&'static str>]) -> Filter {
     let Some(setting) = setting else { return Filter::Any };
-    let all: Vec<&str> = names.collect();
-    let permitted: Vec<String> =
-        all.iter().filter(|n| setting.permits(collective.name(), n)).map(|n| (*n).to_owned()).collect();
-    if permitted.is_empty() || permitted.len() == all.len() { Filter::Any } else { Filter::Only(permitted) }
+    let permits = |all: &&Vec<&str>| all.iter().any(|n| setting.permits(collective.name(), n));
+    let own_names = |chosen: &mut dyn Iterator<Item = &Vec<&'static str>>| -> Vec<String> {
+        chosen.map(|all| all[0].to_owned()).collect()
+    };
+    let permitted = own_names(&mut names.iter().filter(permits));
+    if permitted.len() == names.len() {
+        return Filter::Any;
+    }
+    if !permitted.is_empty() {
+        return Filter::Only(permitted);
+    }
+    if setting.names_others(collective.name(), &names.concat()) {
+        tracing::warn!(
+            target: "ringsmith::tuning",
+            "RINGSMITH_ALGO={setting} names no algorithm of {collective} ({}): it is not applied there",
+            names.concat().join(", ")
+        );
+        return Filter::Any;
+    }
+    Filter::Except(own_names(&mut names.iter()))
 }
 
 /// The planner's choice for a request, in words.

@@ -267,22 +267,10 @@ pub const SETTINGS: &[Setting] = &[
     )
     .nccl("NCCL_MAX_NCHANNELS")
     .agree(),
-    row(
-        "TOPO_FILE",
-        "a file",
-        "what the machine says",
-        "The topology to plan for, as NCCL's XML.",
-        Apply(|c, v| path(v).map(|p| c.topology_file = Some(p))),
-    )
-    .nccl("NCCL_TOPO_FILE"),
-    row(
-        "TOPO_DUMP_FILE",
-        "a file",
-        "none",
-        "Where to write the topology that was found.",
-        Apply(|c, v| path(v).map(|p| c.topology_dump_file = Some(p))),
-    )
-    .nccl("NCCL_TOPO_DUMP_FILE"),
+    row("TOPO_FILE", "a file", "what the machine says", "The topology to plan for, as NCCL's XML.", NoEffect)
+        .nccl("NCCL_TOPO_FILE"),
+    row("TOPO_DUMP_FILE", "a file", "none", "Where to write the topology that was found.", NoEffect)
+        .nccl("NCCL_TOPO_DUMP_FILE"),
     row(
         "CHECK_POINTERS",
         "0 or 1",
