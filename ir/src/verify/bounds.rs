@@ -38,7 +38,7 @@ pub(super) struct Size {
 ///
 /// Errors: V0605, with the bound that is passed.
 pub(super) fn check(size: &Size) -> Result<(), Diagnostic> {
-    let input_words = size.inputs.saturating_mul(u64::from(size.ranks).div_ceil(64));
+    let input_words = size.inputs.saturating_mul(words_of_value(size.ranks, 0) as u64);
     let clock_words = (size.lanes as u64).saturating_mul(size.lanes as u64);
     let pairs = u64::from(size.ranks) * u64::from(size.ranks);
     let bounds = [
@@ -54,6 +54,12 @@ pub(super) fn check(size: &Size) -> Result<(), Diagnostic> {
             Err(too_large(format!("the proof would take {needed} {what}; the bound is {bound}")))
         }
     }
+}
+
+/// Words that a value takes which combines so many terms.
+pub(super) fn words_of_value(ranks: u32, terms: usize) -> usize {
+    const NODE: usize = 8;
+    (ranks as usize).div_ceil(64) + terms + NODE
 }
 
 /// What a run says that had to stop.

@@ -506,7 +506,7 @@ impl<'a> Run<'a> {
         let diagnostic = wrong(code, format!("{}: {message}", self.name(at))).note(format!(
             "in launch {}, tile {}",
             self.launch + 1,
-            position.tile
+            position.tile + 1
         ));
         if self.found.len() < MAX_FOUND {
             self.found.push(self.with_origin(diagnostic, at));
@@ -614,7 +614,7 @@ impl<'a> Run<'a> {
                     self.name(at(lane)),
                     Self::counter_name(counter),
                     self.launch + 1,
-                    self.at[lane.index()].tile
+                    self.at[lane.index()].tile + 1
                 );
                 found.push(self.with_origin(wrong("V0502", message), at(lane)));
             }
@@ -684,7 +684,7 @@ impl<'a> Run<'a> {
             self.check_barrier();
             return;
         }
-        let mut trees: BTreeMap<(u32, u16), Value> = BTreeMap::new();
+        let mut trees: BTreeMap<(u32, u16), (Value, Rank)> = BTreeMap::new();
         for rank in (0..self.plan.ranks).map(Rank::from_u32) {
             for chunk in output_chunks(self.plan, rank) {
                 if self.found.len() >= MAX_FOUND {
@@ -695,15 +695,17 @@ impl<'a> Run<'a> {
                     if !self.check_result(rank, chunk, tile, value) {
                         continue;
                     }
-                    let first = *trees.entry((chunk, tile)).or_insert(value);
+                    let (first, of) = *trees.entry((chunk, tile)).or_insert((value, rank));
                     if self.plan.collective == Collective::AllReduce
                         && first != value
                         && self.plan.order == Order::Same
                     {
-                        let message = format!("ranks reduce chunk {chunk} in different orders");
+                        let message = format!("{of} and {rank} reduce chunk {chunk} in different orders");
                         let (a, b) =
                             (self.machine.values.describe(first), self.machine.values.describe(value));
-                        self.found.push(wrong("V0402", message).note(a).note(format!("{rank}: {b}")));
+                        self.found.push(
+                            wrong("V0402", message).note(format!("{of}: {a}")).note(format!("{rank}: {b}")),
+                        );
                     }
                 }
             }
@@ -759,7 +761,7 @@ impl<'a> Run<'a> {
             };
             self.found.push(
                 diagnostic
-                    .note(format!("expected {wanted}, tile {tile} of launch {}", self.launch + 1))
+                    .note(format!("expected {wanted} (tile {}, launch {})", tile + 1, self.launch + 1))
                     .note(format!("found    {found}")),
             );
         }

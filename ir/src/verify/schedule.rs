@@ -457,7 +457,10 @@ impl<'a> Run<'a> {
     fn report_collisions(&mut self) {
         let mut seen = HashSet::new();
         for collision in std::mem::take(&mut self.machine.collisions) {
-            if seen.insert(collision) {
+            // A reduction reads what it writes: one mistake, not two.
+            let read = Collision { race: Race::ReadAfterWrite, ..collision };
+            let said = collision.race == Race::WriteWrite && seen.contains(&read);
+            if seen.insert(collision) && !said {
                 let diagnostic = self.collision(collision);
                 self.complain(diagnostic);
             }

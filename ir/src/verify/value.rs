@@ -4,7 +4,7 @@
 //! ids are equal: addition in floating point is commutative and not associative, and a tree is kept
 //! as it was built except for the order of its first two terms.
 
-use super::bounds::MAX_VALUE_WORDS;
+use super::bounds::{MAX_VALUE_WORDS, words_of_value};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -175,7 +175,7 @@ impl Values {
             Node::Input(i) => {
                 let _ = write!(text, "r{}[{}]", i.rank, i.chunk);
                 if i.tile != 0 || i.launch != 0 {
-                    let _ = write!(text, "@tile {} launch {}", i.tile, i.launch);
+                    let _ = write!(text, " (tile {}, launch {})", i.tile + 1, i.launch + 1);
                 }
             }
             Node::Pre(v) => {
@@ -211,7 +211,7 @@ impl Values {
         }
         let content = self.derive(&node);
         let terms = if let Node::Combine(terms) = &node { terms.len() } else { 0 };
-        self.total_words += self.words + terms + 8;
+        self.total_words += words_of_value(64 * self.words as u32, terms);
         let value =
             Value(u32::try_from(self.nodes.len()).expect("the run is bounded well below 2^32 values"));
         self.nodes.push(node.clone());
