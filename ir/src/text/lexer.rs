@@ -130,7 +130,8 @@ impl<'a> Lexer<'a> {
     fn skip_unknown(&mut self) -> Diagnostic {
         let start = self.position;
         while let Some(c) = self.text[self.position..].chars().next() {
-            if c.is_ascii_alphanumeric() || c.is_ascii_whitespace() || c == '_' || self.sign().is_some() {
+            let ends = matches!(c, ' ' | '\t' | '\r' | '\n' | '_');
+            if ends || c.is_ascii_alphanumeric() || self.sign().is_some() {
                 break;
             }
             self.position += c.len_utf8();
