@@ -61,12 +61,30 @@ pub(super) fn by_hand(job: &Job<'_>, rank: u32, world: u32) -> Result {
 
 /// Rank 0 of a job that meets through a file.
 fn first(job: &Job<'_>, world: u32, path: &Path) -> Result {
+    check_free(path)?;
     let (id, root) = UniqueId::create(job.config()).map_err(failure)?;
     let published = Published::new(path, &id)
         .map_err(|e| Failure::unusable(format_args!("--id-file {}: cannot write it: {e}", path.display())))?;
     let bootstrap = Bootstrap::connect(&id, 0, world, job.config()).map_err(failure)?.keep(root);
     drop(published);
     run(job, bootstrap)
+}
+
+/// Whether rank 0 may write its id there.
+///
+/// Errors: a file that is there and holds something else than the id of an earlier job.
+fn check_free(path: &Path) -> Result<()> {
+    let name = path.display();
+    match read_id(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Failure::unusable(format_args!("--id-file {name}: {error}"))),
+        Ok(bytes) => match UniqueId::from_bytes(&bytes) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Failure::unusable(format_args!(
+                "--id-file {name}: the file is there and holds no id of an earlier job; it is left as it is: name another"
+            ))),
+        },
+    }
 }
 
 fn run(job: &Job<'_>, bootstrap: Bootstrap) -> Result {
@@ -76,6 +94,7 @@ fn run(job: &Job<'_>, bootstrap: Bootstrap) -> Result {
 /// An id in a file, until dropped.
 struct Published {
     path: PathBuf,
+    bytes: Vec<u8>,
 }
 
 impl Published {
@@ -96,14 +115,16 @@ impl Published {
             let _ = fs::remove_file(&temporary);
             return Err(error);
         }
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), bytes: id.as_bytes().to_vec() })
     }
 }
 
 impl Drop for Published {
     fn drop(&mut self) {
-        // If somebody else has taken it away, it is gone all the same.
-        let _ = fs::remove_file(&self.path);
+        // What somebody else has put there since is not ours to remove; what has been taken away is gone.
+        if read_id(&self.path).is_ok_and(|found| found == self.bytes) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

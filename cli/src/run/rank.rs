@@ -3,6 +3,7 @@
 //! The only part of the program that talks to the communicator. Every rank walks the same list of
 //! cases; what rank 0 prints is gathered through the bootstrap, so no rank prints for another.
 
+use super::arguments::RunArguments;
 use super::cases::Case;
 use super::job::Job;
 use super::report::{Measured, Report};
@@ -52,8 +53,27 @@ pub(super) fn run(job: &Job<'_>, communicator: Communicator) -> Result {
     }
 }
 
+/// The arguments that every rank must have been given alike: those that say which calls are made.
+fn compared(arguments: &RunArguments) -> Result<Vec<(&'static str, String)>> {
+    let (root, _) = arguments.roots()?;
+    Ok(vec![
+        ("the collective", arguments.collective.to_string()),
+        ("--min", arguments.min.to_string()),
+        ("--max", arguments.max.to_string()),
+        ("--factor", arguments.factor.to_string()),
+        ("--iters", arguments.iters.to_string()),
+        ("--warmup", arguments.warmup.to_string()),
+        ("--check", u8::from(arguments.check).to_string()),
+        ("--dtype", format!("{:?}", arguments.dtype)),
+        ("--op", format!("{:?}", arguments.op)),
+        ("--root", format!("{root:?}")),
+        ("--inplace", format!("{:?}", arguments.inplace)),
+    ])
+}
+
 fn every_case(job: &Job<'_>, communicator: &Communicator) -> Result {
     let cases = job.cases(communicator.world())?;
+    communicator.agree("arguments of `run`", &compared(job.arguments())?).map_err(failure)?;
     if let Some((program, set)) = job.program() {
         communicator.use_program(program, set.clone()).map_err(failure)?;
     }

@@ -11,7 +11,7 @@ mod explore;
 
 use explore::{Explorer, Extent, Trouble};
 use ringsmith_compiler::lower::{self, Options};
-use ringsmith_ir::entity::{Lane, LaneName};
+use ringsmith_ir::entity::{Lane, LaneName, Link};
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::kernel_plan::{Counter, KernelLane, KernelOp, KernelOpKind, KernelPlan, Place};
 use ringsmith_ir::schedule::Protocol;
@@ -74,6 +74,7 @@ fn plans() -> Vec<(String, KernelPlan)> {
             }
         }
     }
+    plans.push(("handed over".to_owned(), handed_over(true)));
     plans.retain(|(_, plan)| extents(plan).len() > 4);
     plans
 }
@@ -174,7 +175,8 @@ fn change(plan: &mut KernelPlan, random: &mut Random) {
         return;
     }
     let at = random.below(len);
-    match random.below(10) {
+    match random.below(11) {
+        10 => lose_link(plan, random),
         0..=3 => {
             // To any other place of its lane.
             let op = plan.lanes[lane].ops.remove(at);
@@ -258,6 +260,28 @@ fn lose_message(plan: &mut KernelPlan, lane: Lane, at: usize) {
     if let KernelOpKind::Signal(Counter::Full(link)) = message {
         plan.links[link].messages -= 1;
     }
+}
+
+/// A link is not used any more, at either end.
+fn lose_link(plan: &mut KernelPlan, random: &mut Random) {
+    if plan.links.is_empty() {
+        return;
+    }
+    let link = Link::new(random.below(plan.links.len()));
+    let is_of = |place: &Place| matches!(place, Place::Slot(l) | Place::Cell(l, _) if *l == link);
+    for lane in plan.lanes.values_mut() {
+        lane.ops.retain_mut(|op| match &mut op.kind {
+            KernelOpKind::Wait(c) | KernelOpKind::Signal(c) => {
+                let (Counter::Full(l) | Counter::Free(l) | Counter::Cell(l, _)) = *c;
+                l != link
+            }
+            KernelOpKind::Move { dst, src, .. } => {
+                dst.retain(|place| !is_of(place));
+                !dst.is_empty() && !src.iter().any(|s| is_of(&s.place))
+            }
+        });
+    }
+    plan.links[link].messages = 0;
 }
 
 fn change_move(plan: &mut KernelPlan, lane: Lane, at: usize, random: &mut Random) {

@@ -222,6 +222,14 @@ impl Communicator {
         Ok(())
     }
 
+    /// Compares named values over all ranks: what each was asked to do, before it does it. Collective.
+    ///
+    /// Errors: `Mismatch` on every rank, with the first name and rank that differ from rank 0, and both
+    /// values; else as [`Self::all_gather_info`].
+    pub fn agree(&self, what: &str, values: &[(&str, String)]) -> Result<(), Error> {
+        self.bootstrap.agree(what, values)
+    }
+
     /// Gathers a few bytes of every rank through the bootstrap, in rank order: for results and
     /// agreements, not for data.
     ///
