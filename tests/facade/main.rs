@@ -8,6 +8,7 @@ mod mistakes;
 mod typed;
 
 use ringsmith::{Communicator, Config, Error, UniqueId};
+use std::sync::Barrier;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -49,8 +50,12 @@ fn each_rank_with<R: Send + 'static>(
 ) -> Vec<Result<R, String>> {
     in_time(move || {
         let id = UniqueId::create_with(&config).expect("a root");
+        let everybody = Barrier::new(world as usize);
         let run = |rank| {
-            rank_main(Communicator::connect_with(&id, rank, world, &config).expect("every rank comes"))
+            let comm = Communicator::connect_with(&id, rank, world, &config).expect("every rank comes");
+            // A rank that breaks the communicator at once must not disturb those that still connect.
+            everybody.wait();
+            rank_main(comm)
         };
         thread::scope(|scope| {
             let ranks: Vec<_> = (0..world).map(|rank| scope.spawn(move || run(rank))).collect();

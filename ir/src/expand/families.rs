@@ -13,6 +13,8 @@ pub(super) struct Family {
     arity: usize,
     /// How many links came before the first member.
     first: usize,
+    /// How many members there are: a message about one that is missing may be made very often.
+    count: usize,
     members: Members,
 }
 
@@ -37,7 +39,8 @@ impl Family {
         if !doubles.is_empty() {
             return Err(doubles);
         }
-        Ok(Self { arity, first, members: dense(arity, &sorted).unwrap_or(Members::Sparse(sorted)) })
+        let count = sorted.len();
+        Ok(Self { arity, first, count, members: dense(arity, &sorted).unwrap_or(Members::Sparse(sorted)) })
     }
 
     /// The member with these indices.
@@ -64,14 +67,13 @@ impl Family {
     pub(super) fn describe(&self, name: &str) -> String {
         match &self.members {
             Members::Dense { links, .. } if links.is_empty() => format!("`{name}` has no members"),
-            Members::Dense { low, extent, links } if self.arity == 1 && !links.contains(&None) => {
+            Members::Dense { low, extent, links } if self.arity == 1 && links.len() == self.count => {
                 let last = low[0] + extent[0] as i64 - 1;
                 format!("`{name}` has the members {} to {last}", low[0])
             }
-            Members::Dense { links, .. } => {
-                format!("`{name}` has {} members, not this one", links.iter().flatten().count())
+            Members::Dense { .. } | Members::Sparse(_) => {
+                format!("`{name}` has {} members, not this one", self.count)
             }
-            Members::Sparse(members) => format!("`{name}` has {} members, not this one", members.len()),
         }
     }
 }
