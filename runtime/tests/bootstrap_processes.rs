@@ -215,7 +215,9 @@ fn a_death_while_joining_is_named() -> Result<(), Failed> {
     ];
     let mut other = Rank::start("watch", &vars);
     root.expect_with(&["not joined: rank 0 of 3: join: rank 1 "])?;
-    other.expect_with(&["not joined: rank 2 of 3"])
+    // Rank 2 is refused by the root, which names rank 1, or comes when the root has given up and gone, and
+    // then says that.
+    other.expect_with(&["not joined: rank 2"])
 }
 
 /// A folder that is removed again.
