@@ -173,10 +173,12 @@ pub enum Error {
         waited: Duration,
     },
     /// The connection to the root failed while something was being sent.
-    #[error("rank {rank}: {phase}: cannot send to the root at {root}: {source}")]
+    #[error("rank {rank} of {world}: {phase}: cannot send to the root at {root}: {source}")]
     Send {
         /// The rank that sent.
         rank: u32,
+        /// The number of ranks.
+        world: u32,
         /// Which step of the job.
         phase: String,
         /// The root's address.

@@ -217,7 +217,7 @@ fn a_death_while_joining_is_named() -> Result<(), Failed> {
     root.expect_with(&["not joined: rank 0 of 3: join: rank 1 "])?;
     // Rank 2 is refused by the root, which names rank 1, or comes when the root has given up and gone, and
     // then says that.
-    other.expect_with(&["not joined: rank 2"])
+    other.expect_with(&["not joined: rank 2 of 3"])
 }
 
 /// A folder that is removed again.

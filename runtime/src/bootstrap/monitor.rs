@@ -114,7 +114,13 @@ impl Session {
             // Half a frame may have gone, after which nothing can be sent. The monitor thread sees the
             // end of the connection and raises the fault.
             let _ = self.stream.shutdown(Shutdown::Both);
-            Error::Send { rank: self.rank, phase: phase.to_owned(), root: self.root, source }
+            Error::Send {
+                rank: self.rank,
+                world: self.world,
+                phase: phase.to_owned(),
+                root: self.root,
+                source,
+            }
         })
     }
 
@@ -188,7 +194,13 @@ impl Session {
             }
             state.ended.take().map(|why| {
                 let source = io::Error::other(why);
-                Err(Error::Send { rank: self.rank, phase: "join".into(), root: self.root, source })
+                Err(Error::Send {
+                    rank: self.rank,
+                    world: self.world,
+                    phase: "join".into(),
+                    root: self.root,
+                    source,
+                })
             })
         });
         outcome.unwrap_or_else(|| Err(self.silent("join", started.elapsed())))
