@@ -2,7 +2,7 @@
 
 use crate::communicator::{Communicator, settings};
 use crate::id::UniqueId;
-use ringsmith_runtime::error::{Error, Result};
+use ringsmith_runtime::error::Result;
 use std::thread;
 
 /// Runs `world` ranks as threads, each with a communicator of its own, and returns what they return, in
@@ -53,6 +53,6 @@ pub fn on_threads<R: Send>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
-    let own = errors.iter().position(|error| !matches!(error, Error::Fault(_)));
+    let own = errors.iter().position(|error| error.fault().is_none());
     if errors.is_empty() { Ok(values) } else { Err(errors.swap_remove(own.unwrap_or(0))) }
 }

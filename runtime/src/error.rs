@@ -6,7 +6,7 @@
 
 use crate::bootstrap::refusal::Refusal;
 use crate::config::ConfigError;
-use crate::fault::Reason;
+use crate::fault::{Reason, WithRemedy};
 use crate::launcher::LaunchError;
 use crate::unique_id::IdError;
 use std::fmt;
@@ -210,9 +210,40 @@ pub enum Error {
         /// The value of rank 0.
         value_of_first: String,
     },
-    /// The job is broken: a rank died or aborted.
-    #[error("{0}")]
+    /// The job is broken: a rank died or aborted. From [`Fault::check`](crate::fault::Fault::check), which
+    /// knows no call; calls return [`Interrupted`](Self::Interrupted).
+    #[error("{}", WithRemedy(.0))]
     Fault(#[source] Reason),
+    /// The job broke before a call of this rank, or while it was under way and waited for something that
+    /// had not come.
+    #[error("rank {rank}: {operation}: {detail}: {}", WithRemedy(.reason))]
+    Interrupted {
+        /// The rank whose call it was.
+        rank: u32,
+        /// The collective and its sequence number.
+        operation: String,
+        /// The op's address and what it waited for, or that the call was not begun.
+        detail: String,
+        /// Why the job is broken.
+        #[source]
+        reason: Reason,
+    },
+    /// A rank left in good order, and this one still waits for something of it: they did not make the
+    /// same calls. All that it had sent before has been taken into account.
+    #[error(
+        "rank {rank}: {operation}: {detail}: rank {peer} has left the communicator; let all ranks make the same \
+         calls, and each leave after its last one (finish waits for the others)"
+    )]
+    PeerLeft {
+        /// The rank that waited.
+        rank: u32,
+        /// The rank that has left.
+        peer: u32,
+        /// The collective and its sequence number.
+        operation: String,
+        /// The op's address and what it waited for.
+        detail: String,
+    },
     /// The communicator was used in a child of the process that made it.
     #[error(
         "{operation}: this communicator belongs to process {owner}, and this is process {current}, forked from it; \
@@ -287,7 +318,11 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A wait ended at the limit that the user had set.
-    #[error("rank {rank}: {operation}: nothing came from rank {peer} for {}; {detail}", Seconds(*.waited))]
+    #[error(
+        "rank {rank}: {operation}: {detail}: nothing came from rank {peer} for {}; it is late, stopped, or in another \
+         call: look at it there, or allow more with RINGSMITH_TIMEOUT_S",
+        Seconds(*.waited)
+    )]
     Timeout {
         /// The rank that waited.
         rank: u32,
@@ -365,6 +400,8 @@ impl Error {
             | Self::Send { .. }
             | Self::RootLeft { .. }
             | Self::Fault(_)
+            | Self::Interrupted { .. }
+            | Self::PeerLeft { .. }
             | Self::Thread { .. }
             | Self::Random { .. }
             | Self::System { .. }
@@ -374,6 +411,32 @@ impl Error {
             | Self::Connections { .. }
             | Self::Timeout { .. } => ExitStatus::WorldFailed,
         }
+    }
+}
+
+impl Error {
+    /// Why the job is broken, if this says no more than that: whoever broke it tells its own error.
+    pub fn fault(&self) -> Option<&Reason> {
+        match self {
+            Self::Fault(reason) | Self::Interrupted { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The rank that is to blame, where that may be another than the one that noticed.
+    pub fn culprit(&self) -> Option<u32> {
+        match self {
+            Self::PeerLeft { peer, .. } | Self::Timeout { peer, .. } | Self::MessageSize { peer, .. } => {
+                Some(*peer)
+            }
+            other => other.fault().and_then(Reason::culprit),
+        }
+    }
+
+    /// The message for those who know that `rank` speaks: without its number at the head.
+    pub fn said_by(&self, rank: u32) -> String {
+        let text = self.to_string();
+        text.strip_prefix(&format!("rank {rank}: ")).map(str::to_owned).unwrap_or(text)
     }
 }
 

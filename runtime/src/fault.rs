@@ -54,6 +54,22 @@ pub enum Reason {
         /// What the caller said.
         reason: String,
     },
+    /// A call of this rank failed, and with it the communicator.
+    #[error("this rank gave up: {reason}")]
+    GaveUp {
+        /// The rank that the failure is blamed on; this one if on no other.
+        culprit: u32,
+        /// The call's failure.
+        reason: String,
+    },
+    /// Another rank gave up without its words coming here, since the root has gone.
+    #[error("rank {rank} gave up because of {}", Blamed { rank: *rank, culprit: *culprit })]
+    PeerGaveUp {
+        /// The rank that gave up.
+        rank: u32,
+        /// The rank that it blames; perhaps itself.
+        culprit: u32,
+    },
     /// A transport to a rank failed.
     #[error("the connection to rank {rank} failed: {detail}")]
     Transport {
@@ -73,7 +89,61 @@ impl Reason {
             Self::AbortedLocally { .. } => 3,
             Self::Transport { .. } => 4,
             Self::RootLost { .. } => 5,
+            Self::GaveUp { .. } => 6,
+            Self::PeerGaveUp { .. } => 7,
         }
+    }
+
+    /// The rank that is to blame, if it is known and may be another than this one.
+    pub fn culprit(&self) -> Option<u32> {
+        match self {
+            Self::PeerLost { rank, .. } | Self::AbortedBy { rank, .. } | Self::Transport { rank, .. } => {
+                Some(*rank)
+            }
+            Self::GaveUp { culprit, .. } | Self::PeerGaveUp { culprit, .. } => Some(*culprit),
+            Self::AbortedLocally { .. } | Self::RootLost { .. } => None,
+        }
+    }
+
+    /// What to do about it. None where the reason says so itself.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::PeerLost { .. } | Self::RootLost { .. } => Some(
+                "see its last output and its host's kernel log (killed? out of memory?), then start the job again",
+            ),
+            Self::AbortedBy { .. } | Self::AbortedLocally { .. } => {
+                Some("mend that, then make a new communicator")
+            }
+            Self::Transport { .. } => Some(
+                "see that rank's last output and the network between the hosts, then start the job again",
+            ),
+            Self::PeerGaveUp { .. } => Some("see what those ranks have said, then make a new communicator"),
+            Self::GaveUp { .. } => None,
+        }
+    }
+}
+
+/// A reason with its remedy, as errors end in them.
+pub(crate) struct WithRemedy<'a>(pub(crate) &'a Reason);
+
+impl fmt::Display for WithRemedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.remedy() {
+            Some(remedy) => write!(f, "{}; {remedy}", self.0),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// The rank that a rank blames, which may be itself.
+struct Blamed {
+    rank: u32,
+    culprit: u32,
+}
+
+impl fmt::Display for Blamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rank == self.culprit { f.write_str("itself") } else { write!(f, "rank {}", self.culprit) }
     }
 }
 
@@ -223,7 +293,7 @@ mod tests {
         assert!(!fault.clone().raise(Reason::AbortedLocally { reason: "late".into() }));
         assert_eq!(fault.word().load(Ordering::Relaxed), 2);
         let error = fault.check().expect_err("raised");
-        assert_eq!(error.to_string(), "rank 2 aborted: disk full");
+        assert_eq!(error.to_string(), "rank 2 aborted: disk full; mend that, then make a new communicator");
     }
 
     #[test]

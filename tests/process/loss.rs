@@ -49,10 +49,18 @@ fn killed(transport: &str, rank: u32) -> Outcome {
     let job = Job::start(ringsmith(&format!("run all_reduce --ranks 3 --transport {transport} {LONG}")))?;
     job.running()?;
     kill_process(job.pid_of(rank)?, Signal::KILL).map_err(|error| format!("kill: {error}"))?;
-    job.end_soon()?.failed(3, &[&format!("rank {rank}")])?;
+    let done = job.end_soon()?;
+    done.failed(3, &[&format!("rank {rank}"), " number ", "start the job again"])?;
+    let line = done.stderr.lines().find(|line| said_twice(line));
+    ensure(line.is_none(), || format!("a rank is named twice at the head: {line:?}"))?;
     let left: Vec<_> = shared_memory().into_iter().filter(|file| !before.contains(file)).collect();
     ensure(left.is_empty(), || format!("shared memory is left: {left:?}"))?;
     Ok(Completion::Completed)
+}
+
+/// Whether a message names its rank at the head more than once.
+fn said_twice(line: &str) -> bool {
+    (0..3).any(|rank| line.contains(&format!("rank {rank}: rank {rank}:")))
 }
 
 /// A rank is stopped while data moves through shared memory.

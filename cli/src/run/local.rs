@@ -246,6 +246,9 @@ impl Endings {
             }
             None => None,
         };
+        // The rank is named in front of what it says.
+        let said =
+            said.map(|text| text.strip_prefix(&format!("rank {rank}: ")).map(str::to_owned).unwrap_or(text));
         let text = text.or(said);
         if let Some(text) = text {
             match self.told.iter_mut().find(|(told, _)| *told == text) {
@@ -257,8 +260,21 @@ impl Endings {
         outcome
     }
 
+    /// Drops what only repeats that another rank gave up, where that rank is told of itself.
+    fn drop_echoes(&mut self) {
+        let told = self.told.clone();
+        let echoes =
+            |text: &str, other: &str, rank: &u32| text.contains(&format!("rank {rank} aborted: {other}"));
+        self.told.retain(|(text, _)| {
+            !told
+                .iter()
+                .any(|(other, ranks)| other != text && ranks.iter().any(|rank| echoes(text, other, rank)))
+        });
+    }
+
     /// Tells the user. Returns how the run ended.
     fn tell(mut self) -> Outcome {
+        self.drop_echoes();
         for (text, ranks) in &mut self.told {
             ranks.sort_unstable();
             let listed: Vec<String> = ranks.iter().map(u32::to_string).collect();
@@ -320,4 +336,29 @@ fn available_bytes() -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_once_with_the_rank_that_had_it() {
+        let mut endings = Endings::default();
+        let mut say = |rank, text: &str| {
+            let status = ExitStatus::from_raw(3 << 8);
+            endings.add(rank, 1, Ok(status), Some(LastWord::Text(text.to_owned())));
+        };
+        say(1, "rank 1: barrier number 3: op r1.0#2: rank 2 aborted: barrier number 3: rank 0 has left");
+        say(2, "rank 2: barrier number 3: rank 0 has left");
+        say(3, "rank 3: rank 9 aborted: something else");
+        say(4, "rank 4: rank 9 aborted: something else");
+        endings.drop_echoes();
+        let expected = [
+            ("barrier number 3: rank 0 has left".to_owned(), vec![2]),
+            ("rank 9 aborted: something else".to_owned(), vec![3, 4]),
+        ];
+        assert_eq!(endings.told, expected);
+        assert_eq!(endings.outcome, Some(Outcome::WorldFailed));
+    }
 }

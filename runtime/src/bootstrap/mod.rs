@@ -146,7 +146,7 @@ impl Bootstrap {
     /// All ranks call it in the same order with the same `tag`, which names the step in messages.
     /// Bounds: 64 bytes of tag, a MiB per rank, a GiB together.
     /// Errors: `Refused` after the initialisation timeout, naming the ranks that did not call it, or
-    /// when ranks are at different steps; `Fault`; `RootLeft`; `RootSilent`; `Send`; `Argument`;
+    /// when ranks are at different steps; `Interrupted`; `RootLeft`; `RootSilent`; `Send`; `Argument`;
     /// `Forked`.
     pub fn all_gather(&self, tag: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.all_gather_within(tag, bytes, self.init_timeout)

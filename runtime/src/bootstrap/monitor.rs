@@ -82,8 +82,8 @@ impl Session {
         self.fault.on_raise(move |reason| {
             let Some(session) = session.upgrade() else { return };
             let told = match reason {
-                Reason::AbortedLocally { reason } => Some(reason.clone()),
-                Reason::Transport { .. } => Some(reason.to_string()),
+                Reason::AbortedLocally { reason } | Reason::GaveUp { reason, .. } => Some(reason.clone()),
+                Reason::Transport { .. } | Reason::PeerGaveUp { .. } => Some(reason.to_string()),
                 // The root said so, or is gone.
                 Reason::PeerLost { .. } | Reason::AbortedBy { .. } | Reason::RootLost { .. } => None,
             };
@@ -216,7 +216,8 @@ impl Session {
         limit: Duration,
         grace: Duration,
     ) -> Result<Vec<Vec<u8>>> {
-        self.fault.check()?;
+        let sequence = gathering.sequence;
+        self.check_fault(tag, sequence, "not begun")?;
         {
             let mut state = self.lock();
             if state.root_left {
@@ -228,20 +229,31 @@ impl Session {
         // A connection that ended is a lost rank as soon as the monitor has seen it.
         let deadline = limit.checked_add(grace).and_then(|limit| started.checked_add(limit));
         let outcome = match sent {
-            Ok(()) => self.wait(deadline, |state| self.look_at_gathering(tag, state)),
-            Err(error) => Some(self.fault.check().and(Err(error))),
+            Ok(()) => self.wait(deadline, |state| self.look_at_gathering(tag, sequence, state)),
+            Err(error) => Some(self.check_fault(tag, sequence, "the root is gone").and(Err(error))),
         };
         self.lock().gathering = None;
         outcome.unwrap_or_else(|| Err(self.silent(tag, started.elapsed())))
     }
 
-    fn look_at_gathering(&self, tag: &str, state: &mut State) -> Option<Result<Vec<Vec<u8>>>> {
+    /// Fails when the job is broken, naming the gathering and how far it had come.
+    fn check_fault(&self, tag: &str, sequence: u64, detail: &str) -> Result<()> {
+        let Some(reason) = self.fault.reason() else { return Ok(()) };
+        Err(Error::Interrupted {
+            rank: self.rank,
+            operation: format!("exchange of `{tag}`, number {sequence}"),
+            detail: detail.to_owned(),
+            reason: reason.clone(),
+        })
+    }
+
+    fn look_at_gathering(&self, tag: &str, sequence: u64, state: &mut State) -> Option<Result<Vec<Vec<u8>>>> {
         if let Some(gathering) = state.gathering.take_if(|g| matches!(g.outcome, Some(Ok(())))) {
             let parts: Option<Vec<_>> = gathering.parts.into_iter().collect();
             return Some(Ok(parts.expect("the monitor checks that all parts have come")));
         }
         // Before a failure: a gathering may fail because of the fault.
-        if let Err(error) = self.fault.check() {
+        if let Err(error) = self.check_fault(tag, sequence, "not every rank's part has come") {
             return Some(Err(error));
         }
         if let Some(Err(refusal)) = state.gathering.as_mut().and_then(|g| g.outcome.take()) {
@@ -313,7 +325,8 @@ impl Session {
         drop(state);
         if self.fault.raise(reason) {
             let reason = self.fault.reason().expect("it was raised");
-            tracing::warn!(target: "ringsmith::bootstrap", "rank {}: {reason}", self.rank);
+            // The call that it ends returns it, which is where it is told; this is for those who trace.
+            tracing::info!(target: "ringsmith::bootstrap", "rank {}: {reason}", self.rank);
         }
     }
 

@@ -21,10 +21,10 @@ use crate::config::Config;
 use crate::device::cpu::arith::{Kernel, Scalar};
 use crate::device::cpu::exchange::{Incoming, Lists, Outgoing};
 use crate::device::cpu::execute::{Launch, Links, Sizes};
-use crate::device::cpu::wait::Policy;
+use crate::device::cpu::wait::{Policy, Watch};
 use crate::device::cpu::{exchange, execute};
 use crate::error::Error;
-use crate::fault::Fault;
+use crate::fault::{Fault, Reason};
 use crate::memory::fork;
 use crate::memory::scratch::Scratch;
 use crate::transport::{Connections, MemoryUse};
@@ -114,7 +114,7 @@ impl Communicator {
     /// Runs one collective and returns when this rank's part is done.
     ///
     /// Errors: `Argument` and `Unsupported` before anything moves (the communicator stays usable);
-    /// `Fault`, `Timeout` and `MessageSize` break it.
+    /// `Interrupted`, `PeerLeft`, `Timeout` and `MessageSize` break it, and later calls return `Interrupted`.
     pub fn run(&self, request: &Request, mut buffers: Buffers<'_>) -> Result<(), Error> {
         let mut state = self.enter(request.collective.name())?;
         state.shelf.tidy();
@@ -122,7 +122,7 @@ impl Communicator {
         let pointers = buffers.pointers(request, self.rank, self.world)?;
         let ready = self.ready(&mut state, request)?;
         let outcome = self.launch(&mut state, ready, pointers);
-        self.settle(outcome)
+        self.settle(&mut state, outcome)
     }
 
     /// Runs several calls together: its collectives in their order, then all its messages at once.
@@ -159,7 +159,7 @@ impl Communicator {
             .into_iter()
             .try_for_each(|(ready, pointers)| self.launch(&mut state, ready, pointers))
             .and_then(|()| self.exchange(&mut state, lists));
-        self.settle(outcome)
+        self.settle(&mut state, outcome)
     }
 
     /// Sends a message and waits until it is on its way: for pairs of ranks of which one sends and the
@@ -233,7 +233,7 @@ impl Communicator {
     /// Gathers a few bytes of every rank through the bootstrap, in rank order: for results and
     /// agreements, not for data.
     ///
-    /// Errors: `Refused` naming the ranks that did not come, `Fault`.
+    /// Errors: `Refused` naming the ranks that did not come, `Interrupted`.
     pub fn all_gather_info(&self, tag: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.bootstrap.all_gather(tag, bytes)
     }
@@ -243,10 +243,13 @@ impl Communicator {
         self.bootstrap.abort(reason);
     }
 
-    /// Leaves in good order once every rank has come here.
+    /// Leaves in good order once every rank has come here. A rank that still waits for something of this
+    /// one is told at once that it does so in vain.
     ///
-    /// Errors: `Fault` when a rank was lost before.
+    /// Errors: `Interrupted` when a rank was lost before; `Refused` when one has left without coming here, or
+    /// does not come before the deadline of initialisation.
     pub fn finish(self) -> Result<(), Error> {
+        self.lock().connections.close();
         self.bootstrap.barrier("finish")
     }
 
@@ -263,8 +266,16 @@ impl Communicator {
         if fork::is_forked() {
             self.bootstrap.check_fork(operation)?;
         }
-        self.fault.check()?;
-        Ok(self.lock())
+        let state = self.lock();
+        match self.fault.reason() {
+            None => Ok(state),
+            Some(reason) => Err(Error::Interrupted {
+                rank: self.rank,
+                operation: format!("{operation} number {}", state.number),
+                detail: "not begun".to_owned(),
+                reason: reason.clone(),
+            }),
+        }
     }
 
     fn check_peer(&self, operation: &'static str, peer: u32) -> Result<(), Error> {
@@ -329,7 +340,8 @@ impl Communicator {
         *number += 1;
         // Without sockets there is no progress thread to be told.
         let _inside = self.has_sockets.then(|| connections.enter());
-        execute::run(&launch, links, scratch, &self.policy, &self.fault)
+        let watch = Watch { policy: &self.policy, fault: &self.fault, connections };
+        execute::run(&launch, links, scratch, &watch)
     }
 
     fn exchange(&self, state: &mut State, lists: Lists) -> Result<(), Error> {
@@ -340,15 +352,19 @@ impl Communicator {
         state.number += 1;
         let State { links, connections, .. } = state;
         let _inside = connections.enter();
-        exchange::run(self.rank, number, lists, links, &self.policy, &self.fault)
+        let watch = Watch { policy: &self.policy, fault: &self.fault, connections };
+        exchange::run(self.rank, number, lists, links, &watch)
     }
 
-    /// A failed call breaks the communicator, and everybody is told.
-    fn settle(&self, outcome: Result<(), Error>) -> Result<(), Error> {
-        if let Err(error) = &outcome
-            && !matches!(error, Error::Fault(_))
-        {
-            self.abort(&error.to_string());
+    /// A failed call breaks the communicator, and everybody is told: through the root, and through the
+    /// links, since the root may have gone.
+    fn settle(&self, state: &mut State, outcome: Result<(), Error>) -> Result<(), Error> {
+        if let Err(error) = &outcome {
+            if error.fault().is_none() {
+                let (culprit, reason) = (error.culprit().unwrap_or(self.rank), error.said_by(self.rank));
+                self.fault.raise(Reason::GaveUp { culprit, reason });
+            }
+            state.connections.close();
         }
         outcome
     }

@@ -3,6 +3,7 @@
 //! How they are made is told in `connect.rs`. What the executor sees is here: links by
 //! peer and channel, and what a report about a stall or about memory needs.
 
+use super::departure::Departure;
 use super::doorbell::{Board, Doorbell};
 use super::error::LinkError;
 use super::fifo::Fifo;
@@ -49,6 +50,8 @@ pub struct Connections {
     places: Vec<Option<usize>>,
     activity: Arc<Shared>,
     progress: Option<Progress>,
+    alarm: Arc<dyn Alarm>,
+    closed: bool,
     /// The process that connected.
     process: u32,
     seen: Mutex<Seen>,
@@ -198,12 +201,55 @@ impl Connections {
     /// Whether `peer` has closed its connections in good order. A rank that still waits for one that
     /// has left waits in vain.
     pub fn has_left(&self, peer: u32) -> bool {
-        if let Some(place) = self.places[peer as usize] {
-            return self.activity.left[place].load(Ordering::Acquire);
+        self.departure(peer) == Departure::InOrder
+    }
+
+    /// Whether and how `peer` has gone.
+    ///
+    /// Ordering: once it has, every message and every credit of it is in the counters, over sockets too:
+    /// a counter that is looked at afterwards and has not moved will not move any more.
+    pub fn departure(&self, peer: u32) -> Departure {
+        let word = match self.places[peer as usize] {
+            Some(place) => self.activity.left[place].load(Ordering::Acquire),
+            None => {
+                let regions = self.regions[peer as usize];
+                let left = |region, offset| left_word(region, offset).load(Ordering::Acquire);
+                left(regions.out, RECEIVER_LEFT_OFFSET).max(left(regions.inward, SENDER_LEFT_OFFSET))
+            }
+        };
+        Departure::of(word, peer, self.geometry.ranks)
+    }
+
+    /// Takes in what has come over sockets by now, so that the counters tell it. Waits for nothing but
+    /// whoever is at it already.
+    pub fn catch_up(&self) {
+        self.board.catch_up();
+    }
+
+    /// Closes the links: what was published is sent, and the peers are told that this rank has left, or
+    /// whom it blames if the alarm has been raised. Dropping does the same.
+    ///
+    /// Waits for the peers' confirmation over sockets, at most the closing timeout of the options; not at
+    /// all once the alarm has been raised. Nothing may be sent or awaited afterwards.
+    pub fn close(&mut self) {
+        // First, since the thread works on the memory that goes next.
+        self.progress = None;
+        // A forked child that drops its copy has not left: its parent lives on.
+        if std::mem::replace(&mut self.closed, true) || self.process != std::process::id() {
+            return;
         }
-        let regions = self.regions[peer as usize];
-        let left = |region, offset| left_word(region, offset).load(Ordering::Acquire) != 0;
-        left(regions.out, RECEIVER_LEFT_OFFSET) || left(regions.inward, SENDER_LEFT_OFFSET)
+        let departure = if self.alarm.raised() {
+            Departure::GaveUp { culprit: self.alarm.culprit().unwrap_or(self.rank) }
+        } else {
+            Departure::InOrder
+        };
+        for peer in 0..self.geometry.ranks {
+            let regions = self.regions[peer as usize];
+            if self.kinds[peer as usize] == TransportKind::Shm {
+                left_word(regions.out, SENDER_LEFT_OFFSET).store(departure.word(), Ordering::Release);
+                left_word(regions.inward, RECEIVER_LEFT_OFFSET).store(departure.word(), Ordering::Release);
+            }
+        }
     }
 
     /// The state of every link that has carried a message, for reports about stalls.
@@ -296,23 +342,11 @@ impl Connections {
 
 impl Drop for Connections {
     fn drop(&mut self) {
-        // First, since the thread works on the memory that goes next.
-        self.progress = None;
-        // A forked child that drops its copy has not left: its parent lives on.
-        if self.process != std::process::id() {
-            return;
-        }
-        for peer in 0..self.geometry.ranks {
-            let regions = self.regions[peer as usize];
-            if self.kinds[peer as usize] == TransportKind::Shm {
-                left_word(regions.out, SENDER_LEFT_OFFSET).store(1, Ordering::Release);
-                left_word(regions.inward, RECEIVER_LEFT_OFFSET).store(1, Ordering::Release);
-            }
-        }
+        self.close();
     }
 }
 
-/// A word of a region that says that one side has left.
+/// A word of a region that says how one side has gone ([`Departure`]).
 fn left_word<'a>(region: NonNull<u8>, offset: u64) -> &'a AtomicU32 {
     // SAFETY: the callers pass regions of a live `Connections`, whose memory outlives the reference
     // they drop at once; the word is aligned and only accessed as an atomic.
@@ -403,6 +437,8 @@ impl Builder {
             places: Vec::new(),
             activity: Arc::new(Shared::new(count, geometry.channels)),
             progress: None,
+            alarm: Arc::clone(&alarm),
+            closed: false,
             process: std::process::id(),
             seen: Mutex::new(Seen { connected: Instant::now(), links: BTreeMap::new() }),
             memory,

@@ -37,11 +37,18 @@ const NAPPING: u32 = 2;
 /// Rounds that a helper makes in a row for others' bits before it returns to its own work.
 const MOST_ROUNDS: u32 = 4;
 
+/// Rounds that catch up with the network. Ours: what one round takes in is bounded by the slots of all
+/// links, so that more bring nothing unless peers keep sending.
+const CATCH_UP_ROUNDS: u32 = 16;
+
 /// What makes a round: sends and receives what can be without waiting.
 pub(crate) trait Helper: Send + Sync {
     /// Makes a round and says whether anything moved; none if somebody else is at it. Without `look` it
     /// only sends.
     fn try_round(&self, board: &Board, look: bool) -> Option<bool>;
+
+    /// Makes a round with a look, after whoever is at it, and says whether anything moved.
+    fn round(&self, board: &Board) -> bool;
 }
 
 /// What executor threads and the progress thread share.
@@ -97,6 +104,14 @@ impl Board {
         }
         self.wake(ASLEEP | NAPPING);
         any
+    }
+
+    /// Takes in all that has come by now.
+    pub(crate) fn catch_up(&self) {
+        let Some(helper) = self.helper.get() else { return };
+        let _ = (0..CATCH_UP_ROUNDS).find(|_| !helper.round(self));
+        // For the bits that were set meanwhile.
+        self.help(false);
     }
 
     /// Wakes the progress thread if it rests in one of these ways.
@@ -345,6 +360,11 @@ mod tests {
         fn try_round(&self, board: &Board, _: bool) -> Option<bool> {
             let mut taken = self.0.try_lock().ok()?;
             Some(board.take(|_| *taken += 1))
+        }
+
+        fn round(&self, board: &Board) -> bool {
+            let mut taken = self.0.lock().expect("no panic");
+            board.take(|_| *taken += 1)
         }
     }
 

@@ -27,19 +27,20 @@ impl Alarm for Fault {
     }
 
     fn culprit(&self) -> Option<u32> {
-        match self.reason()? {
-            Reason::PeerLost { rank, .. }
-            | Reason::AbortedBy { rank, .. }
-            | Reason::Transport { rank, .. } => Some(*rank),
-            Reason::AbortedLocally { .. } | Reason::RootLost { .. } => None,
-        }
+        self.reason()?.culprit()
     }
 
     fn raise(&self, fault: LinkFault) {
-        let detail = fault.to_string();
-        let rank = match fault {
-            LinkFault::PeerLost { peer, .. } | LinkFault::Protocol { peer, .. } => peer,
-            LinkFault::Progress { rank, .. } => rank,
+        let (rank, detail) = match fault {
+            LinkFault::PeerLost { peer, address, reason, .. } => {
+                (peer, format!("{reason} (connection to {address})"))
+            }
+            LinkFault::Protocol { peer, address, reason, .. } => {
+                (peer, format!("it broke the link protocol: {reason} (connection to {address})"))
+            }
+            LinkFault::Progress { rank, reason } => {
+                (rank, format!("the progress thread of this rank's links stopped: {reason}"))
+            }
         };
         Fault::raise(self, Reason::Transport { rank, detail });
     }

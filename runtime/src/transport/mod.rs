@@ -8,6 +8,7 @@
 
 pub(crate) mod connect;
 pub mod connections;
+mod departure;
 pub(crate) mod doorbell;
 pub mod error;
 pub mod fifo;
@@ -20,6 +21,7 @@ pub(crate) mod socket;
 pub mod zone;
 
 pub use connections::{Connections, Direction, InCollective, LinkState, MemoryUse};
+pub use departure::Departure;
 pub use error::{ExchangeError, LinkError, LinkFault};
 pub use fifo::Fifo;
 pub use geometry::Geometry;
@@ -73,4 +75,10 @@ pub trait Alarm: Send + Sync {
 
     /// Reports what happened to a link and so ends every wait. The first report counts.
     fn raise(&self, fault: LinkFault);
+}
+
+impl fmt::Debug for dyn Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alarm").field("raised", &self.raised()).finish_non_exhaustive()
+    }
 }

@@ -196,9 +196,12 @@ fn a_rank_that_cannot_listen_is_named_by_all() {
 }
 
 /// A rank that has finished leaves; what it sent last still arrives, and nobody calls that a loss.
-fn leaving_early_loses_nothing(shared_memory: SharedMemory) {
-    let geometry = Geometry { ranks: 2, channels: 1, slots: 4, slot_bytes: 1 << 20, ..GEOMETRY };
-    let options = Options { shared_memory, ..Options::default() };
+fn leaving_early_loses_nothing(shared_memory: SharedMemory, sockets_per_pair: u32) {
+    let geometry =
+        Geometry { ranks: 2, channels: sockets_per_pair, slots: 4, slot_bytes: 1 << 20, ..GEOMETRY };
+    let options = Options { shared_memory, sockets_per_pair, ..Options::default() };
+    // On the last connection, so that the goodbyes of the others come long before it.
+    let channel = sockets_per_pair - 1;
     threads(
         geometry,
         |_| options.clone(),
@@ -206,20 +209,20 @@ fn leaving_early_loses_nothing(shared_memory: SharedMemory) {
             let links = links.expect("connected");
             if rank == 0 {
                 for n in 0..4 {
-                    links.outbound(1, 0).publish(n, 1 << 20);
+                    links.outbound(1, channel).publish(n, 1 << 20);
                 }
                 return;
             }
             while !links.has_left(0) {
                 std::thread::yield_now();
             }
-            assert!(links.inbound(0, 0).has(3));
+            assert!(links.inbound(0, channel).has(3));
             let states = links.describe();
             let [state] = &states[..] else { panic!("{states:?}") };
             assert_eq!((state.peer, state.direction, state.peer_left), (0, Direction::In, true));
             assert_eq!((state.posted, state.sent, state.done), (4, 4, 0));
             for n in 0..4 {
-                links.inbound(0, 0).release(n);
+                links.inbound(0, channel).release(n);
             }
             assert_eq!(bell.fault(), None);
         },
@@ -288,14 +291,15 @@ fn main() {
     for (name, shared_memory) in [("shm", SharedMemory::Only), ("socket", SharedMemory::Off)] {
         trial(
             format!("leaving_early_loses_nothing_{name}"),
-            Box::new(move || leaving_early_loses_nothing(shared_memory)),
+            Box::new(move || leaving_early_loses_nothing(shared_memory, 1)),
         );
         trial(
             format!("unused_links_take_no_memory_{name}"),
             Box::new(move || unused_links_take_no_memory(shared_memory)),
         );
     }
-    let others: [(&str, fn()); 8] = [
+    let others: [(&str, fn()); 9] = [
+        ("leaving_early_loses_nothing_four_sockets", || leaving_early_loses_nothing(SharedMemory::Off, 4)),
         ("a_killed_process_is_missed_by_all_others", a_killed_process_is_missed_by_all_others),
         ("killed_processes_leave_nothing_in_dev_shm", killed_processes_leave_nothing_in_dev_shm),
         ("fifty_communicators_at_once", fifty_communicators_at_once),

@@ -11,9 +11,9 @@
 
 use super::execute::Links;
 use super::local::{Port, port};
-use super::wait::{Awaited, Policy, Wait};
+use super::wait::{Awaited, Pending, Wait, Watch};
 use crate::error::Error;
-use crate::fault::Fault;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// A message as its sender sees it.
@@ -87,11 +87,10 @@ pub(crate) fn run(
     number: u64,
     lists: Lists,
     links: &mut Links,
-    policy: &Policy,
-    fault: &Fault,
+    watch: &Watch<'_>,
 ) -> Result<(), Error> {
     // SAFETY: the caller borrows every message for the whole call, incoming ones exclusively.
-    unsafe { exchange(rank, number, lists, links, policy, fault) }
+    unsafe { exchange(rank, number, lists, links, watch) }
 }
 
 /// Runs the lists to their end.
@@ -106,8 +105,7 @@ unsafe fn exchange(
     number: u64,
     lists: Lists,
     links: &mut Links,
-    policy: &Policy,
-    fault: &Fault,
+    watch: &Watch<'_>,
 ) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     let lists = unsafe { copy_own(rank, lists) };
@@ -135,7 +133,7 @@ unsafe fn exchange(
         if unsafe { run.round()? } {
             wait.reset();
         } else {
-            wait.pause(policy, fault, || run.awaited())?;
+            wait.pause(watch, &run)?;
         }
     }
     Ok(())
@@ -256,27 +254,30 @@ impl Run<'_> {
         }
         Ok(moved)
     }
+}
 
-    fn awaited(&self) -> Awaited {
-        let receive = self.receives.iter().find(|l| !l.queue.is_empty());
-        let send = self.sends.iter().find(|l| !l.queue.is_empty());
-        let (peer, detail) = match (
-            receive.and_then(|l| l.queue.front().map(|m| (l, m))),
-            send.and_then(|l| l.queue.front().map(|m| (l, m))),
-        ) {
-            (Some((lane, m)), _) => (
-                m.peer,
-                format!("a message of {} bytes is awaited, {} of them have come", m.bytes, lane.done_bytes),
-            ),
-            (None, Some((lane, m))) => (
-                m.peer,
-                format!(
-                    "a message of {} bytes is not taken, {} of them have been sent",
-                    m.bytes, lane.done_bytes
-                ),
-            ),
-            (None, None) => (self.rank, "nothing".to_owned()),
+impl Pending for Run<'_> {
+    fn peers(&self) -> SmallVec<[u32; 8]> {
+        let receives = self.receives.iter().filter_map(|lane| lane.queue.front()).map(|m| m.peer);
+        receives.chain(self.sends.iter().filter_map(|lane| lane.queue.front()).map(|m| m.peer)).collect()
+    }
+
+    fn awaited(&self, peer: u32) -> Awaited {
+        let receive = self.receives.iter().find_map(|lane| {
+            let message = lane.queue.front().filter(|m| m.peer == peer)?;
+            let (bytes, done) = (message.bytes, lane.done_bytes);
+            Some(format!("a message of {bytes} bytes from rank {peer} is awaited, {done} of them have come"))
+        });
+        let send = || {
+            self.sends.iter().find_map(|lane| {
+                let message = lane.queue.front().filter(|m| m.peer == peer)?;
+                let (bytes, done) = (message.bytes, lane.done_bytes);
+                Some(format!(
+                    "a message of {bytes} bytes to rank {peer} is not taken, {done} of them have been sent"
+                ))
+            })
         };
-        Awaited { rank: self.rank, peer, operation: format!("exchange number {}", self.number), detail }
+        let detail = receive.or_else(send).expect("a message to or from this rank is under way");
+        Awaited { rank: self.rank, operation: format!("exchange number {}", self.number), detail }
     }
 }

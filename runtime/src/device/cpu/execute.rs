@@ -6,9 +6,8 @@
 
 use super::arith::{Kernel, Operand};
 use super::local::{LocalMove, LocalOp, LocalPlace, LocalPlan, Port, ZoneCell, describe_port};
-use super::wait::{Awaited, Policy, Wait};
+use super::wait::{Awaited, Pending, Wait, Watch};
 use crate::error::Error;
-use crate::fault::Fault;
 use crate::memory::scratch::Scratch;
 use crate::transport::{Connections, Fifo, Geometry, Zone};
 use ringsmith_ir::kernel_plan::KernelPlan;
@@ -158,12 +157,11 @@ pub(crate) fn run(
     launch: &Launch<'_>,
     links: &mut Links,
     scratch: &mut Scratch,
-    policy: &Policy,
-    fault: &Fault,
+    watch: &Watch<'_>,
 ) -> Result<(), Error> {
     // SAFETY: slices of the checked lengths back both pointers for the whole call; Rust's borrows keep
     // `Apart` buffers disjoint, and `InPlace` ones are at the offsets that the verifier has proved.
-    unsafe { execute(launch, links, scratch, policy, fault) }
+    unsafe { execute(launch, links, scratch, watch) }
 }
 
 /// Runs a launch to its end.
@@ -173,14 +171,12 @@ pub(crate) fn run(
 /// whole, or one block where the collective says so; they are equal, or the plan's in-place offsets
 /// apart, or do not overlap. The plan was made for this communicator.
 ///
-/// Errors: `Fault` and `Timeout` as in [`Wait::pause`], `Mismatch` when a peer's message has another
-/// size. After an error the communicator is of no further use.
+/// Errors: as in [`Wait::pause`], and `MessageSize` when a peer's message has another size. After an error the communicator is of no further use.
 unsafe fn execute(
     launch: &Launch<'_>,
     links: &mut Links,
     scratch: &mut Scratch,
-    policy: &Policy,
-    fault: &Fault,
+    watch: &Watch<'_>,
 ) -> Result<(), Error> {
     if launch.plan.plan().protocol != Protocol::Simple {
         links.epoch += 1;
@@ -212,7 +208,7 @@ unsafe fn execute(
         if any_moved {
             wait.reset();
         } else {
-            wait.pause(policy, fault, || run.awaited(&lanes))?;
+            wait.pause(watch, &Blocked { run: &run, lanes: &lanes })?;
         }
     }
 }
@@ -424,29 +420,62 @@ impl Run<'_> {
         }
     }
 
-    /// What the first blocked lane waits for.
-    fn awaited(&self, lanes: &[LaneState]) -> Awaited {
-        let (index, state) = lanes
-            .iter()
-            .enumerate()
-            .find(|(_, s)| !s.done)
-            .expect("a launch waits only while a lane is not done");
-        let op = &self.launch.plan.lanes[index].ops[state.op as usize];
+    /// What a blocked lane waits for: of whom, and in words.
+    fn blocked_on(&self, index: usize, state: &LaneState) -> (u32, Waited) {
         let port = |p: Port| describe_port(&self.links.geometry, p).1;
-        let (peer, what) = match op {
-            LocalOp::WaitFull(p) => (port(*p), format!("message {}", self.sequence(*p))),
-            LocalOp::WaitFree(p) => (port(*p), format!("room for message {}", self.sequence(*p))),
-            LocalOp::WaitCell(cell) => (cell.peer, format!("cell {}", cell.index)),
+        match &self.launch.plan.lanes[index].ops[state.op as usize] {
+            LocalOp::WaitFull(p) => (port(*p), Waited::Message(self.sequence(*p))),
+            LocalOp::WaitFree(p) => (port(*p), Waited::Room(self.sequence(*p))),
+            LocalOp::WaitCell(cell) => (cell.peer, Waited::Cell(cell.index)),
             LocalOp::Move(moves) => match moves.src.get(state.arrived as usize).map(|s| s.place) {
-                Some(LocalPlace::Cell(cell)) => (cell.peer, format!("cell {}", cell.index)),
-                _ => (self.launch.rank, "a move".to_owned()),
+                Some(LocalPlace::Cell(cell)) => (cell.peer, Waited::Cell(cell.index)),
+                _ => unreachable!("a move waits for nothing but cells"),
             },
-            LocalOp::SignalFull(p) | LocalOp::SignalFree(p) => (port(*p), "nothing".to_owned()),
-            LocalOp::SignalCell(cell) => (cell.peer, "nothing".to_owned()),
+            LocalOp::SignalFull(_) | LocalOp::SignalFree(_) | LocalOp::SignalCell(_) => {
+                unreachable!("a signal waits for nothing")
+            }
+        }
+    }
+}
+
+/// What an op waits for.
+#[derive(Clone, Copy)]
+enum Waited {
+    Message(u64),
+    Room(u64),
+    Cell(u32),
+}
+
+/// A launch of which no lane can go on.
+struct Blocked<'a> {
+    run: &'a Run<'a>,
+    lanes: &'a [LaneState],
+}
+
+impl Blocked<'_> {
+    fn lanes(&self) -> impl Iterator<Item = (usize, &LaneState)> {
+        self.lanes.iter().enumerate().filter(|(_, state)| !state.done)
+    }
+}
+
+impl Pending for Blocked<'_> {
+    fn peers(&self) -> SmallVec<[u32; 8]> {
+        self.lanes().map(|(index, state)| self.run.blocked_on(index, state).0).collect()
+    }
+
+    fn awaited(&self, peer: u32) -> Awaited {
+        let Run { launch, .. } = self.run;
+        let lanes = self.lanes().map(|(index, state)| (index, state, self.run.blocked_on(index, state)));
+        let (index, state, (_, waited)) =
+            lanes.into_iter().find(|(_, _, (of, _))| *of == peer).expect("a lane waits for this rank");
+        let what = match waited {
+            Waited::Message(number) => format!("message {number} of rank {peer}"),
+            Waited::Room(number) => format!("rank {peer} to make room for message {number}"),
+            Waited::Cell(cell) => format!("cell {cell} of rank {peer}"),
         };
-        let address = self.launch.plan.address(index, state.op as usize);
+        let address = launch.plan.address(index, state.op as usize);
         let detail =
-            format!("op {address} waits for {what} (tile {} of {})", state.tile + 1, self.launch.sizes.tiles);
-        Awaited { rank: self.launch.rank, peer, operation: self.operation(), detail }
+            format!("op {address} waits for {what} (tile {} of {})", state.tile + 1, launch.sizes.tiles);
+        Awaited { rank: launch.rank, operation: self.run.operation(), detail }
     }
 }

@@ -1,10 +1,17 @@
 //! How a rank waits: it spins while cores are to be had, yields while they are not, naps when nothing
-//! comes for long; says so once when the wait looks like a stall; and ends at once when the
-//! communicator breaks.
+//! comes for long; says so once when the wait looks like a stall; and ends when what it waits for cannot
+//! come any more.
+//!
+//! A wait fails in two steps. First [`Wait::pause`] notices that the communicator is broken, or that a
+//! rank that something is awaited of has gone. Then the caller looks at its counters once more, since
+//! what came before the bad news counts; only if nothing moves even so, the next pause is the error.
 
-use crate::error::Error;
-use crate::fault::Fault;
+use crate::error::{Error, Seconds};
+use crate::fault::{Fault, Reason};
+use crate::transport::{Connections, Departure, Direction, TransportKind};
 use rustix::thread::sched_yield;
+use smallvec::SmallVec;
+use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -19,6 +26,9 @@ const NAP_AFTER: Duration = Duration::from_millis(200);
 const NAP: Duration = Duration::from_micros(200);
 /// Between looks at the clock while yielding.
 const ROUNDS_PER_CLOCK: u32 = 64;
+/// How long a rank that sees a peer give up waits for the peer's own words, which come through the root.
+/// Ours: many times what they take; without a root they never come.
+const WORDS_GRACE: Duration = Duration::from_secs(2);
 
 /// How waits of one communicator behave.
 #[derive(Clone, Copy, Debug)]
@@ -31,37 +41,64 @@ pub(crate) struct Policy {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// What a wait is for: asked only when there is something to say.
+/// What every wait of a communicator looks at.
+pub(crate) struct Watch<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) fault: &'a Fault,
+    pub(crate) connections: &'a Connections,
+}
+
+/// What a wait is for: asked only when there is something to decide or to say.
+pub(crate) trait Pending {
+    /// The ranks that something is awaited of, the one to name first in front.
+    fn peers(&self) -> SmallVec<[u32; 8]>;
+
+    /// What is awaited of `peer`, one of [`peers`](Self::peers).
+    fn awaited(&self, peer: u32) -> Awaited;
+}
+
+/// What is awaited of a rank, for messages.
 pub(crate) struct Awaited {
     /// The rank that waits.
     pub(crate) rank: u32,
-    /// The rank it waits for.
-    pub(crate) peer: u32,
     /// The collective and its sequence number.
     pub(crate) operation: String,
     /// The op's address and what it waits for.
     pub(crate) detail: String,
 }
 
+/// Why a wait is about to fail.
+#[derive(Clone, Copy)]
+enum BadNews {
+    /// The communicator is broken.
+    Broken,
+    /// This rank has left in good order.
+    Left(u32),
+}
+
 /// One wait, from the moment nothing could be done.
 pub(crate) struct Wait {
     rounds: u32,
     since: Option<Instant>,
-    warned: bool,
+    /// Who waits in which call, once that has been told.
+    warned: Option<String>,
+    bad_news: Option<BadNews>,
+    /// When a peer was first seen to have given up.
+    given_up: Option<Instant>,
 }
 
 impl Wait {
     /// A wait that has not begun.
     pub(crate) const fn new() -> Self {
-        Self { rounds: 0, since: None, warned: false }
+        Self { rounds: 0, since: None, warned: None, bad_news: None, given_up: None }
     }
 
     /// Something could be done: the next pause begins a new wait.
     #[inline]
     pub(crate) fn reset(&mut self) {
         if self.rounds > 0 {
-            if self.warned {
-                tracing::warn!(target: "ringsmith::coll", "the wait is over");
+            if let Some(who) = &self.warned {
+                tracing::warn!(target: "ringsmith::coll", "{who}: the wait is over");
             }
             *self = Self::new();
         }
@@ -69,58 +106,198 @@ impl Wait {
 
     /// One round in which nothing could be done.
     ///
-    /// Errors: `Fault` when the communicator is broken, `Timeout` at the limit.
+    /// Errors: `Interrupted` when the communicator is broken, `PeerLeft` when a rank that is waited for
+    /// has left, both only after the caller has looked once more; `Timeout` at the limit.
     #[inline]
-    pub(crate) fn pause(
-        &mut self,
-        policy: &Policy,
-        fault: &Fault,
-        awaited: impl FnOnce() -> Awaited,
-    ) -> Result<(), Error> {
+    pub(crate) fn pause(&mut self, watch: &Watch<'_>, pending: &impl Pending) -> Result<(), Error> {
         self.rounds = self.rounds.saturating_add(1);
-        if policy.spin && self.rounds < SPIN_ROUNDS {
+        if watch.policy.spin && self.rounds < SPIN_ROUNDS && self.bad_news.is_none() {
             std::hint::spin_loop();
             return Ok(());
         }
-        self.pause_long(policy, fault, awaited)
+        self.pause_long(watch, pending)
     }
 
     #[cold]
     #[inline(never)]
-    fn pause_long(
-        &mut self,
-        policy: &Policy,
-        fault: &Fault,
-        awaited: impl FnOnce() -> Awaited,
-    ) -> Result<(), Error> {
-        if fault.word().load(Ordering::Relaxed) != 0 {
-            fault.check()?;
+    fn pause_long(&mut self, watch: &Watch<'_>, pending: &dyn Pending) -> Result<(), Error> {
+        if let Some(news) = self.bad_news {
+            return Err(failure(news, watch, pending));
+        }
+        if watch.fault.word().load(Ordering::Acquire) != 0 {
+            watch.connections.catch_up();
+            self.bad_news = Some(BadNews::Broken);
+            return Ok(());
         }
         sched_yield();
         if !self.rounds.is_multiple_of(ROUNDS_PER_CLOCK) {
             return Ok(());
         }
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+        self.look_for_departures(watch, pending);
+        if self.bad_news.is_some() {
+            return Ok(());
+        }
         if waited >= NAP_AFTER {
             std::thread::sleep(NAP);
             self.rounds = self.rounds.next_multiple_of(ROUNDS_PER_CLOCK) - 1;
         }
-        if let Some(limit) = policy.timeout
+        if let Some(limit) = watch.policy.timeout
             && waited >= limit
         {
-            let Awaited { rank, peer, operation, detail } = awaited();
+            let (peer, Awaited { rank, operation, detail }) = first(pending);
             return Err(Error::Timeout { rank, peer, operation, detail, waited });
         }
-        if waited >= policy.stall && !self.warned {
-            self.warned = true;
-            let Awaited { rank, peer, operation, detail } = awaited();
-            tracing::warn!(
-                target: "ringsmith::coll",
-                "rank {rank} has waited {:.0} s for rank {peer} in {operation}: {detail}. \
-                 Rank {peer} is late, stopped, or in another collective; it goes on when that rank does",
-                waited.as_secs_f64()
-            );
+        if waited >= watch.policy.stall && self.warned.is_none() {
+            self.warned = Some(warn_of_stall(watch, pending, waited));
         }
         Ok(())
+    }
+
+    /// Looks whether a rank that something is awaited of has gone.
+    fn look_for_departures(&mut self, watch: &Watch<'_>, pending: &dyn Pending) {
+        for peer in pending.peers() {
+            match watch.connections.departure(peer) {
+                Departure::Here => {}
+                Departure::InOrder => return self.bad_news = Some(BadNews::Left(peer)),
+                Departure::GaveUp { culprit } => {
+                    // Its own words say more, and end this wait when they come.
+                    if self.given_up.get_or_insert_with(Instant::now).elapsed() >= WORDS_GRACE {
+                        watch.fault.raise(Reason::PeerGaveUp { rank: peer, culprit });
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn first(pending: &dyn Pending) -> (u32, Awaited) {
+    let peer = *pending.peers().first().expect("a wait is for something of some rank");
+    (peer, pending.awaited(peer))
+}
+
+fn failure(news: BadNews, watch: &Watch<'_>, pending: &dyn Pending) -> Error {
+    match news {
+        BadNews::Left(peer) => {
+            let Awaited { rank, operation, detail } = pending.awaited(peer);
+            Error::PeerLeft { rank, peer, operation, detail }
+        }
+        BadNews::Broken => {
+            let reason = watch.fault.reason().expect("the word is set after the reason").clone();
+            let peers = pending.peers();
+            let culprit = reason.culprit().filter(|culprit| peers.contains(culprit));
+            let Awaited { rank, operation, detail } = match culprit {
+                Some(culprit) => pending.awaited(culprit),
+                None => first(pending).1,
+            };
+            Error::Interrupted { rank, operation, detail, reason }
+        }
+    }
+}
+
+/// Says who waits for whom. Returns who waits in which call.
+fn warn_of_stall(watch: &Watch<'_>, pending: &dyn Pending, waited: Duration) -> String {
+    let (peer, Awaited { rank, operation, detail }) = first(pending);
+    let queues = queues(watch.connections, peer);
+    let who = format!("rank {rank}: {operation}");
+    tracing::warn!(
+        target: "ringsmith::coll",
+        "{who}: nothing has come from rank {peer} for {}: {detail}{queues}. \
+         It is late, stopped, or in another call: look at it there; this rank goes on when it does",
+        Seconds(waited)
+    );
+    who
+}
+
+/// What the queues of the sockets to `peer` hold. Nothing over other transports, where a counter that
+/// has been moved is seen.
+fn queues(connections: &Connections, peer: u32) -> String {
+    let mut text = String::new();
+    if connections.transport(peer) != TransportKind::Socket {
+        return text;
+    }
+    text.push_str("; its sockets:");
+    let links = connections.describe();
+    for link in links.iter().filter(|link| link.peer == peer) {
+        let (queued, under_way) = (link.posted.wrapping_sub(link.sent), link.sent.wrapping_sub(link.done));
+        let idle = Seconds(link.idle);
+        let channel = link.channel;
+        // Writing into a string cannot fail.
+        let _ = match link.direction {
+            Direction::Out => write!(
+                text,
+                " channel {channel} out has {queued} messages queued here and {under_way} sent but not taken, and has not moved for {idle};"
+            ),
+            Direction::In => write!(
+                text,
+                " channel {channel} in has {under_way} messages here unread, and has not moved for {idle};"
+            ),
+        };
+    }
+    if text.ends_with(':') {
+        text.push_str(" no message has travelled yet");
+    }
+    text.truncate(text.trim_end_matches(';').len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{Exchange, ExchangeError, Geometry, Options};
+    use std::sync::Arc;
+
+    struct Alone;
+
+    impl Exchange for Alone {
+        fn rank(&self) -> u32 {
+            0
+        }
+
+        fn world(&self) -> u32 {
+            1
+        }
+
+        fn all_gather(&self, _: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
+            Ok(vec![bytes.to_vec()])
+        }
+    }
+
+    struct Message;
+
+    impl Pending for Message {
+        fn peers(&self) -> SmallVec<[u32; 8]> {
+            smallvec::smallvec![0]
+        }
+
+        fn awaited(&self, peer: u32) -> Awaited {
+            let (operation, detail) =
+                ("barrier number 3".to_owned(), format!("op r0.0#1 waits for rank {peer}"));
+            Awaited { rank: 0, operation, detail }
+        }
+    }
+
+    #[test]
+    fn after_an_abort_the_counters_are_looked_at_once_more() {
+        let fault = Fault::new();
+        let geometry =
+            Geometry { ranks: 1, channels: 1, slots: 1, slot_bytes: 64, zone_cells: 0, zone_cell_bytes: 64 };
+        let connections =
+            Connections::connect(&Alone, &Options::default(), geometry, Arc::new(fault.clone()));
+        let policy = Policy { spin: false, stall: Duration::MAX, timeout: None };
+        let watch = Watch { policy: &policy, fault: &fault, connections: &connections.expect("alone") };
+        let mut wait = Wait::new();
+        wait.pause(&watch, &Message).expect("all is well");
+        fault.raise(Reason::AbortedBy { rank: 2, reason: "the disk is full".to_owned() });
+        wait.pause(&watch, &Message).expect("the message may have come before the abort");
+        // It had.
+        wait.reset();
+        wait.pause(&watch, &Message).expect("and so may the next");
+        let error = wait.pause(&watch, &Message).expect_err("it had not");
+        assert_eq!(
+            error.to_string(),
+            "rank 0: barrier number 3: op r0.0#1 waits for rank 0: rank 2 aborted: the disk is full; mend that, then \
+             make a new communicator"
+        );
     }
 }

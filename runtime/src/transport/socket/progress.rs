@@ -10,6 +10,7 @@
 //! the confirmation is awaited, all within a bounded time. One engine serves the whole communicator; one
 //! per NIC would be several of these, each with its own board and wires.
 
+use super::super::departure::Departure;
 use super::super::doorbell::{Board, Helper};
 use super::super::error::LinkFault;
 use super::super::{Alarm, LinkError};
@@ -18,7 +19,7 @@ use crate::memory::mapping::Mapping;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,8 +61,9 @@ pub(crate) struct Shared {
     pub(crate) began: Instant,
     /// By place on the board.
     pub(crate) ends: Vec<Activity>,
-    /// By place of the peer among those reached by sockets: whether it has said goodbye.
-    pub(crate) left: Vec<AtomicBool>,
+    /// By place of the peer among those reached by sockets: how it has gone ([`Departure`]). Written
+    /// with release after the counters, by whoever makes a round.
+    pub(crate) left: Vec<AtomicU32>,
 }
 
 impl Shared {
@@ -69,7 +71,7 @@ impl Shared {
         Self {
             began: Instant::now(),
             ends: (0..peers * channels as usize * 2).map(|_| Activity::default()).collect(),
-            left: (0..peers).map(|_| AtomicBool::new(false)).collect(),
+            left: (0..peers).map(|_| AtomicU32::new(Departure::Here.word())).collect(),
         }
     }
 }
@@ -128,6 +130,10 @@ impl Helper for Engine {
             // After a panic in a round the thread reports it.
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => None,
         }
+    }
+
+    fn round(&self, board: &Board) -> bool {
+        self.run.lock().is_ok_and(|mut run| run.as_mut().is_some_and(|run| run.round(board, true)))
     }
 }
 
@@ -284,8 +290,7 @@ impl Run {
 
     /// Looks at the ends that executor threads rang for.
     fn take_news(&mut self, board: &Board) -> bool {
-        let Self { plan, ready, closing, .. } = self;
-        let closing = closing.is_some();
+        let Self { plan, ready, .. } = self;
         let Plan { wires, channels, stride, alarm, rank, .. } = plan;
         board.take(|end| {
             let end = end as u32;
@@ -293,10 +298,8 @@ impl Run {
             let index = (peer * *stride + channel % *stride) as usize;
             let wire = &mut wires[index];
             if wire.bye().over || wire.bye().said {
-                if !inward && !closing {
-                    // What is published for a peer that has gone would never arrive.
-                    report(*rank, &**alarm, wire, WireError::Lost("it has left already".to_owned()));
-                }
+                // What is published for a peer that has gone never arrives; whoever waits for its room
+                // finds out that it has gone.
                 return;
             }
             let channel = (channel / *stride) as usize;
@@ -410,10 +413,15 @@ impl Run {
                 Err(error) => self.fail(index, error),
             }
         }
-        let wire = &mut self.plan.wires[index];
-        if wire.bye().heard {
-            self.plan.activity.left[peer as usize].store(true, Ordering::Release);
+        if self.plan.wires[index].bye().heard {
+            // Other connections of the peer may still hold what it sent before.
+            let first = (peer * self.plan.stride) as usize;
+            let wires = &self.plan.wires[first..first + self.plan.stride as usize];
+            if wires.iter().all(|wire| wire.bye().heard) {
+                self.depart(index, Departure::InOrder);
+            }
         }
+        let wire = &mut self.plan.wires[index];
         if wire.bye().over {
             // Its messages, if any were left, have nowhere to go.
             let _ = epoll::delete(&*self.events, wire.fd());
@@ -425,12 +433,22 @@ impl Run {
         any
     }
 
+    /// Notes how the peer of a wire has gone. What is noted first stays.
+    fn depart(&self, index: usize, departure: Departure) {
+        let word = &self.plan.activity.left[index / self.plan.stride as usize];
+        let (here, gone) = (Departure::Here.word(), departure.word());
+        let _ = word.compare_exchange(here, gone, Ordering::Release, Ordering::Relaxed);
+    }
+
     fn fail(&mut self, index: usize, error: WireError) {
-        let wire = &mut self.plan.wires[index];
-        // While closing, what peers do is no concern any more.
-        if self.closing.is_none() {
-            report(self.plan.rank, &*self.plan.alarm, wire, error);
+        if let WireError::Told(culprit) = error {
+            // Whoever waits for this peer decides; the peer's own words may still be on their way.
+            self.depart(index, Departure::GaveUp { culprit });
+        } else if self.closing.is_none() {
+            // While closing, what peers do is no concern any more.
+            report(self.plan.rank, &*self.plan.alarm, &self.plan.wires[index], error);
         }
+        let wire = &mut self.plan.wires[index];
         wire.give_up();
         let _ = epoll::delete(&*self.events, wire.fd());
     }
@@ -447,11 +465,8 @@ fn report(rank: u32, alarm: &dyn Alarm, wire: &Wire, error: WireError) {
     let (peer, address) = (wire.peer(), wire.address().to_owned());
     alarm.raise(match error {
         WireError::Lost(reason) => LinkFault::PeerLost { rank, peer, address, reason },
-        WireError::Told(culprit) if culprit != peer => {
-            LinkFault::PeerLost { rank, peer: culprit, address, reason: format!("rank {peer} has lost it") }
-        }
-        WireError::Told(_) => {
-            LinkFault::PeerLost { rank, peer, address, reason: "it has given up".to_owned() }
+        WireError::Told(culprit) => {
+            unreachable!("rank {peer} gave up because of rank {culprit}; departures are noted, not reported")
         }
         WireError::Protocol(reason) => LinkFault::Protocol { rank, peer, address, reason },
         WireError::Own(reason) => LinkFault::Progress { rank, reason },

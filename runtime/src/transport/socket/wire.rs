@@ -302,10 +302,11 @@ impl Wire {
                     return Ok(any);
                 }
                 Err(errno) => {
-                    // A peer that has said goodbye needs no more credits, only messages it was owed.
-                    if self.bye.heard && self.output.iter().all(|output| output.data.is_none()) {
+                    // A peer that has said goodbye needs nothing more; whoever waits for it is told so.
+                    if self.bye.heard {
                         self.output.clear();
                         self.written = 0;
+                        self.blocked = false;
                         return Ok(any);
                     }
                     return Err(WireError::Lost(format!("sending failed: {errno}")));
