@@ -79,6 +79,14 @@ pub struct Config {
     pub debug_subsystems: Subsystems,
     /// Where the log goes, with `%h` and `%p` still in it; `None`: standard error.
     pub debug_file: Option<String>,
+    /// The folder of CUDA's run-time compiler; `None`: searched for.
+    pub nvrtc: Option<PathBuf>,
+    /// Where compiled kernels are kept; `None`: `ringsmith` in the user's folder of caches.
+    pub cache_dir: Option<PathBuf>,
+    /// The user's folder of caches, as `XDG_CACHE_HOME` or `HOME` gives it.
+    pub user_cache: Option<PathBuf>,
+    /// CUDA toolkits, as `CUDA_HOME` and `CUDA_PATH` name them.
+    pub cuda_toolkits: Vec<PathBuf>,
     /// Bytes of all slots of a FIFO, as NCCL has it, until the slots are known.
     fifo_bytes: Option<u64>,
     /// The names of the settings that were given. Not their values: some are secrets.
@@ -111,6 +119,10 @@ impl Default for Config {
             debug: Level::Warn,
             debug_subsystems: Subsystems::default(),
             debug_file: None,
+            nvrtc: None,
+            cache_dir: None,
+            user_cache: None,
+            cuda_toolkits: Vec::new(),
             fifo_bytes: None,
             set: BTreeSet::new(),
         }
@@ -244,6 +256,9 @@ impl Config {
         vars: impl IntoIterator<Item = (String, String)>,
     ) -> Result<(Self, Vec<Warning>), ConfigError> {
         let known_prefix = |name: &str| name.starts_with(OUR_PREFIX) || name.starts_with(NCCL_PREFIX);
+        let mut config = Self::default();
+        let vars: Vec<(String, String)> = vars.into_iter().collect();
+        config.read_places(|name| vars.iter().find(|(n, _)| n == name).map(|(_, value)| value.trim()));
         let mut written: Vec<Written> = vars
             .into_iter()
             .filter(|(name, _)| known_prefix(name))
@@ -263,7 +278,6 @@ impl Config {
                 Err(mistake) => mistakes.push(Mistake { name, ..mistake }),
             }
         }
-        let mut config = Self::default();
         let mut warnings = unknown_names(&written);
         for setting in SETTINGS {
             config.read(setting, &written, &mut mistakes, &mut warnings);
@@ -322,6 +336,14 @@ impl Config {
                 mistakes.push(Mistake { name: used.name.clone(), place: used.place.clone(), value, detail });
             }
         }
+    }
+
+    /// Reads the variables of other programs that say where things lie. A path that is not absolute says
+    /// nothing.
+    fn read_places<'a>(&mut self, value: impl Fn(&str) -> Option<&'a str>) {
+        let place = |name| value(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        self.user_cache = place("XDG_CACHE_HOME").or_else(|| Some(place("HOME")?.join(".cache")));
+        self.cuda_toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(place).collect();
     }
 
     /// Checks what depends on several settings.

@@ -1,5 +1,5 @@
 //! Everything of Ringsmith that touches the world: settings, launchers, the bootstrap, transports, memory,
-//! the CPU device, and communicators, which put them together.
+//! the CPU device, the compilation of kernels, and communicators, which put them together.
 //!
 //! Where to begin: [`communicator`] is what callers use, [`bootstrap`] how ranks find each other,
 //! [`transport`] how they reach each other, [`device`] what runs a proved plan. Nothing here judges a
@@ -11,6 +11,7 @@ pub mod config;
 pub mod device;
 pub mod error;
 pub mod fault;
+pub mod jit;
 pub mod launcher;
 pub mod log;
 pub mod memory;

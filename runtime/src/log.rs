@@ -72,6 +72,7 @@ pub const SUBSYSTEMS: &[&str] = &[
     "reg",
     "profile",
     "ras",
+    "jit",
     "all",
 ];
 
@@ -84,7 +85,7 @@ pub struct Subsystems {
 
 impl Default for Subsystems {
     fn default() -> Self {
-        Self { listed: vec!["init", "bootstrap", "env"], excludes: false }
+        Self { listed: vec!["init", "bootstrap", "env", "jit"], excludes: false }
     }
 }
 

@@ -42,11 +42,25 @@ impl Drop for File {
 
 #[test]
 fn nothing_set_gives_the_defaults() {
-    let (config, warnings) = read(&[("HOME", "/root"), ("PATH", "/bin")]).expect("no settings");
+    let (config, warnings) = read(&[("TERM", "dumb"), ("PATH", "/bin")]).expect("no settings");
     assert_eq!(config, Config::default());
     assert!(warnings.is_empty());
     assert_eq!(config.init_timeout, Duration::from_secs(120));
     assert_eq!((config.timeout, config.stall), (None, Duration::from_secs(30)));
+}
+
+#[test]
+fn variables_of_others_say_where_things_lie() {
+    let home = config(&[("HOME", "/home/me"), ("CUDA_PATH", "/opt/cuda"), ("CUDA_HOME", "/opt/cuda-13")]);
+    assert_eq!(home.user_cache.as_deref(), Some(Path::new("/home/me/.cache")));
+    assert_eq!(home.cuda_toolkits, ["/opt/cuda-13", "/opt/cuda"].map(PathBuf::from));
+    assert_eq!((&home.cache_dir, &home.nvrtc), (&None, &None));
+    let xdg = config(&[("HOME", "/home/me"), ("XDG_CACHE_HOME", "/scratch/me"), ("CUDA_HOME", "")]);
+    assert_eq!((xdg.user_cache.as_deref(), xdg.cuda_toolkits.len()), (Some(Path::new("/scratch/me")), 0));
+    let relative = config(&[("HOME", "me"), ("XDG_CACHE_HOME", "cache"), ("CUDA_HOME", "cuda")]);
+    assert_eq!((relative.user_cache, relative.cuda_toolkits), (None, Vec::new()));
+    let set = config(&[("RINGSMITH_CACHE_DIR", "kernels"), ("RINGSMITH_NVRTC", "/opt/nvrtc")]);
+    assert_eq!((set.cache_dir, set.nvrtc), (Some("kernels".into()), Some("/opt/nvrtc".into())));
 }
 
 #[test]

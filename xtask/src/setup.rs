@@ -2,9 +2,9 @@
 //!
 //! Nothing here is needed to build or run the project: a test whose program is missing reports itself
 //! skipped. So a failed installation is told and is no error. Installs only what is listed below, by
-//! name, through the system's package manager and rustup.
+//! name, through the system's package manager, rustup and pip.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 /// A program that tests start.
@@ -22,6 +22,22 @@ const TOOLS: [Tool; 2] = [
     Tool { program: "ip", package: "iproute2", purpose: "two hosts as network namespaces" },
 ];
 
+/// A package of python's index whose files tests use.
+struct Wheel {
+    /// Its name, with the versions that do.
+    package: &'static str,
+    /// A folder that it makes.
+    folder: &'static str,
+    /// What it is used for.
+    purpose: &'static str,
+}
+
+const WHEELS: [Wheel; 1] = [Wheel {
+    package: "nvidia-cuda-nvrtc==13.0.*",
+    folder: "nvidia/cu13/lib",
+    purpose: "kernels compiled without a GPU",
+}];
+
 const COMPONENTS: [(&str, &str); 2] = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
 
 /// `cargo xtask setup`.
@@ -29,7 +45,9 @@ pub(crate) fn command() -> ExitCode {
     install();
     let missing = TOOLS.iter().filter(|tool| !is_there(tool.program)).count();
     println!("{} of {} programs for tests are there", TOOLS.len() - missing, TOOLS.len());
-    if missing == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    let missing_wheels = WHEELS.iter().filter(|wheel| !is_installed(wheel)).count();
+    println!("{} of {} packages for tests are there", WHEELS.len() - missing_wheels, WHEELS.len());
+    if missing + missing_wheels == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
 /// Installs what is missing, as far as that is possible, and says what is not.
@@ -42,6 +60,7 @@ pub(crate) fn install() {
             }
         }
     }
+    WHEELS.iter().filter(|wheel| !is_installed(wheel)).for_each(pip_install);
     let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !is_there(tool.program)).collect();
     if missing.is_empty() {
         return;
@@ -62,6 +81,32 @@ fn is_there(program: &str) -> bool {
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
         .any(|folder| Path::new(&folder).join(program).is_file())
+}
+
+/// Where wheels are installed: in cargo's folder of built things, which this program lies in, so that
+/// programs of the same folder find them.
+fn wheels_folder() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let target = program.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file())?;
+    Some(target.join("tools/python"))
+}
+
+fn is_installed(wheel: &Wheel) -> bool {
+    wheels_folder().is_some_and(|folder| folder.join(wheel.folder).is_dir())
+}
+
+fn pip_install(wheel: &Wheel) {
+    let Some(folder) = wheels_folder() else { return };
+    let Some(target) = folder.to_str() else { return };
+    let words = ["python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"];
+    let rest = ["--retries", "1", "--timeout", "30", "--no-deps", "--target", target, wheel.package];
+    if !run(&[&words[..], &rest].concat()) {
+        eprintln!(
+            "note: {} ({}) could not be installed; tests that use it report themselves skipped unless they \
+             find it elsewhere. By hand: pip install --target {target} '{}'",
+            wheel.package, wheel.purpose, wheel.package
+        );
+    }
 }
 
 fn apt_install(packages: &[&str]) {

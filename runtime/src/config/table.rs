@@ -291,7 +291,7 @@ pub const SETTINGS: &[Setting] = &[
     row(
         "DEBUG_SUBSYS",
         "`init,net`, `all`, `^env`",
-        "`init,bootstrap,env`",
+        "`init,bootstrap,env,jit`",
         "What is logged at `info` and `trace`.",
         Apply(|c, v| Subsystems::parse(v).map(|s| c.debug_subsystems = s)),
     )
@@ -306,7 +306,20 @@ pub const SETTINGS: &[Setting] = &[
     .nccl("NCCL_DEBUG_FILE"),
     row("CONF_FILE", "a file", "none", "A file of `NAME=value` lines; variables win over it.", Elsewhere)
         .nccl("NCCL_CONF_FILE"),
-    row("NVRTC", "a folder", "searched for", "Where the CUDA run-time compiler lies.", NoEffect),
+    row(
+        "NVRTC",
+        "a folder",
+        "searched for",
+        "Where CUDA's run-time compiler lies; no other place is searched then.",
+        Apply(|c, v| path(v).map(|p| c.nvrtc = Some(p))),
+    ),
+    row(
+        "CACHE_DIR",
+        "a folder",
+        "`ringsmith` in `XDG_CACHE_HOME` or ~/.cache",
+        "Where compiled kernels are kept; owned by the user, not writable by others.",
+        Apply(|c, v| path(v).map(|p| c.cache_dir = Some(p))),
+    ),
     row("IB_DISABLE", "0 or 1", "0", "Keeps InfiniBand and RoCE unused.", NoEffect).nccl("NCCL_IB_DISABLE"),
     row("IB_HCA", "a list", "all", "InfiniBand devices to use.", NoEffect).nccl("NCCL_IB_HCA"),
     row("IB_GID_INDEX", "a number", "found", "GID of RoCE connections.", NoEffect).nccl("NCCL_IB_GID_INDEX"),
