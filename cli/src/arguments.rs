@@ -59,6 +59,12 @@ pub(crate) enum Command {
     #[command(after_help = "Example:
   ringsmith show ring_all_reduce.sched --ranks 4")]
     Show(ShowArguments),
+    /// Lists, checks or removes the compiled kernels that are kept on disk
+    #[command(after_help = "Examples:
+  ringsmith cache ls
+  ringsmith cache verify
+  ringsmith cache clear")]
+    Cache(crate::cache::CacheArguments),
     /// Prints completions for a shell
     #[command(after_help = "Example:
   ringsmith completions bash > ~/.local/share/bash-completion/completions/ringsmith")]

@@ -5,6 +5,7 @@
 //! crates, and draws what they answer. The whole of it is [`main`].
 
 mod arguments;
+mod cache;
 mod draw;
 mod expand;
 mod fmt;
@@ -54,6 +55,7 @@ fn carry_out(command: &Command) -> Result {
         Command::Verify(arguments) => verify::run(arguments),
         Command::Lower(arguments) => lower::run(arguments),
         Command::Show(arguments) => show::run(arguments),
+        Command::Cache(arguments) => cache::run(arguments),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { folder } => generate::man(folder),
     }

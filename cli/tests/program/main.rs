@@ -4,6 +4,7 @@
 //! `ringsmith` does, local ranks included. So the crate tests itself without the root package.
 
 mod arguments;
+mod cache;
 mod files;
 mod golden;
 mod program;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     }
     let mut trials = golden::trials();
     trials.extend(arguments::trials());
+    trials.extend(cache::trials());
     trials.extend(files::trials());
     trials.extend(runs::trials());
     libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).exit_code()

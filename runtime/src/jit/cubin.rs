@@ -36,7 +36,8 @@ pub struct Entry {
 }
 
 impl Cubin {
-    pub(super) fn new(bytes: Vec<u8>, architecture: Architecture, log: String) -> Self {
+    /// Code that was compiled elsewhere or before, with the log of its compilation.
+    pub fn new(bytes: Vec<u8>, architecture: Architecture, log: String) -> Self {
         let (entries, called_spill_bytes) = read_log(&log);
         Self { bytes, architecture, log, entries, called_spill_bytes }
     }
