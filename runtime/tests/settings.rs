@@ -114,7 +114,7 @@ fn every_unusable_value_is_named_at_once() {
         "RINGSMITH_INIT_TIMEOUT_S=soon (environment): a number of seconds",
         "NCCL_ALGO=ringg (environment): \"ringg\" is unknown; did you mean \"ring\"?",
         "RINGSMITH_PORT_RANGE=9-1",
-        "RINGSMITH_SLOTS=1 (environment): a whole number from 2 to 64",
+        "RINGSMITH_SLOTS=1 (environment): expected a whole number from 2 to 64",
         "NCCL_SOCKET_IFNAME=eth0;eth1",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");

@@ -200,7 +200,14 @@ impl NameFilter {
     /// matter.
     pub fn parse(text: &str, known: &[&'static str], collectives: &[&'static str]) -> Result<Self, String> {
         let mut sections: Vec<Section> = Vec::new();
-        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+        if text.trim().is_empty() {
+            return Err("the list is empty".into());
+        }
+        for (index, part) in text.split(';').map(str::trim).enumerate() {
+            if part.is_empty() {
+                let number = index + 1;
+                return Err(format!("part {number} between the semicolons of {text:?} is empty"));
+            }
             let (collective, list) = match part.split_once(':') {
                 Some((name, list)) => (Some(find_name(name, collectives)?), list),
                 None => (None, part),
@@ -213,19 +220,19 @@ impl NameFilter {
             }
             let excludes_all = list.trim_start().starts_with('^');
             let mut section = Section { collective, only: Vec::new(), except: Vec::new() };
-            for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            for (index, item) in list.split(',').map(str::trim).enumerate() {
+                if matches!(item, "" | "^") {
+                    return Err(format!("name {} of {part:?} is empty", index + 1));
+                }
                 match item.strip_prefix('^') {
                     Some(name) => section.except.push(find_name(name, known)?),
                     None if excludes_all => section.except.push(find_name(item, known)?),
                     None => section.only.push(find_name(item, known)?),
                 }
             }
-            if section.only.is_empty() && section.except.is_empty() {
-                return Err(format!("{part:?} lists nothing"));
-            }
             sections.push(section);
         }
-        if sections.is_empty() { Err("the list is empty".into()) } else { Ok(Self { sections }) }
+        Ok(Self { sections })
     }
 
     /// Whether the general list decides for `collective` and lists only names other than `names`: it was
@@ -311,7 +318,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     const MAX_SECONDS: f64 = 365.0 * 86_400.0;
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=MAX_SECONDS).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("a number of seconds from 0.001 to a year".into()),
+        _ => Err("expected a number of seconds from 0.001 to a year".into()),
     }
 }
 
@@ -319,13 +326,13 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 pub fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(value) if (least..=most).contains(&value) => Ok(value),
-        _ => Err(format!("a whole number from {least} to {most}")),
+        _ => Err(format!("expected a whole number from {least} to {most}")),
     }
 }
 
 /// Reads a size in bytes: `4096`, `64K`, `4M`, `1G`, powers of two.
 pub fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || "a number of bytes, with K, M or G for powers of two".to_owned();
+    let wrong = || "expected a number of bytes, with K, M or G for powers of two".to_owned();
     let (digits, shift) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 10),
         Some((at, 'm' | 'M')) => (&text[..at], 20),
@@ -341,7 +348,7 @@ pub fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "y" | "yes" | "true" | "on" => Ok(true),
         "0" | "n" | "no" | "false" | "off" => Ok(false),
-        _ => Err("0 or 1".into()),
+        _ => Err("expected 0 or 1".into()),
     }
 }
 
@@ -401,7 +408,23 @@ mod tests {
         assert!(!without.permits("all_reduce", "tree") && !without.permits("broadcast", "ring"));
         let error = parse("ringg").expect_err("a typing mistake");
         assert!(error.contains("did you mean \"ring\""), "{error}");
-        for wrong in ["", ";", "ring;tree", "allgather:ring", "all_reduce:", "^", "ring:tree"] {
+        let error = parse("ring;;").expect_err("two empty parts");
+        assert!(error.contains("part 2") && error.contains("empty"), "{error}");
+        let error = parse("ring,,tree").expect_err("an empty name");
+        assert!(error.contains("name 2") && error.contains("empty"), "{error}");
+        for wrong in [
+            "",
+            ";",
+            "ring;",
+            ",ring",
+            "ring,^",
+            "^,ring",
+            "ring;tree",
+            "allgather:ring",
+            "all_reduce:",
+            "^",
+            "ring:tree",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong:?} was accepted");
         }
     }
