@@ -1,6 +1,7 @@
 //! Diagnostics as data: what is wrong with a text, where, why, and what to do. Drawn only at the
 //! edge (the command line, a log).
 
+use crate::entity::OpAddress;
 use std::fmt;
 
 /// A range of bytes of the text at hand. The default is the empty range at its start, used for
@@ -37,6 +38,9 @@ pub struct Label {
     pub span: Span,
     /// Its part, without a full stop.
     pub message: String,
+    /// The op of a schedule that stands there, where the text was not at hand: whoever has the
+    /// schedule knows the place.
+    pub op: Option<OpAddress>,
 }
 
 /// One mistake.
@@ -60,7 +64,7 @@ impl Diagnostic {
         Self {
             code,
             message: message.into(),
-            labels: vec![Label { span, message: label.into() }],
+            labels: vec![Label { span, message: label.into(), op: None }],
             notes: Vec::new(),
             help: None,
         }
@@ -69,7 +73,18 @@ impl Diagnostic {
     /// Adds a place.
     #[must_use]
     pub fn label(mut self, span: Span, message: impl Into<String>) -> Self {
-        self.labels.push(Label { span, message: message.into() });
+        self.labels.push(Label { span, message: message.into(), op: None });
+        self
+    }
+
+    /// Adds an op of a schedule whose text is not at hand. The first one is the place to mend.
+    #[must_use]
+    pub fn op(mut self, op: OpAddress, message: impl Into<String>) -> Self {
+        let placeless = |label: &Label| label.op.is_none() && label.span == Span::default();
+        if self.labels.len() == 1 && self.labels.first().is_some_and(placeless) {
+            self.labels.clear();
+        }
+        self.labels.push(Label { span: Span::default(), message: message.into(), op: Some(op) });
         self
     }
 

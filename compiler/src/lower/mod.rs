@@ -10,10 +10,12 @@
 mod fuse;
 mod stage;
 
-use ringsmith_ir::diagnostic::Diagnostic;
+use ringsmith_ir::diagnostic::{Diagnostic, Span};
+use ringsmith_ir::entity::{LaneName, OpAddress};
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::schedule::{Protocol, Schedule};
 use ringsmith_ir::verify::{self, Verified};
+use std::collections::{HashMap, HashSet};
 
 /// What a communicator fixes for all its plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +37,32 @@ impl Default for Options {
 /// Lowers and proves.
 ///
 /// Errors: the verifier's on the plan without fusing; for a proved schedule that means too few
-/// slots, a zone that the plan may not use, or a size beyond the verifier's bound.
+/// slots, a zone that the plan may not use, or a size beyond the verifier's bound. Their places are
+/// those of the schedule.
 pub fn lower(
     schedule: &Verified<Schedule>,
     options: Options,
 ) -> Result<Verified<KernelPlan>, Vec<Diagnostic>> {
     let staged = stage::stage(schedule, options);
     let fused = fuse::fuse(staged.clone());
-    verify::kernel_plan(fused).or_else(|_| verify::kernel_plan(fuse::tidy(staged)))
+    verify::kernel_plan(fused)
+        .or_else(|_| verify::kernel_plan(fuse::tidy(staged)))
+        .map_err(|found| in_text(schedule, found))
+}
+
+/// Gives mistakes of a kernel plan the places of the schedule's ops that they come from. What comes from
+/// no op is a matter of the whole, and stands at the first lane.
+fn in_text(schedule: &Schedule, mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let lanes: HashMap<LaneName, _> = schedule.lanes.values().map(|lane| (lane.name, lane)).collect();
+    let whole = schedule.lanes.values().next().map_or_else(Span::default, |lane| lane.span);
+    let place = |op: OpAddress| lanes.get(&op.lane)?.ops.get(op.op as usize).map(|op| op.span);
+    for diagnostic in &mut found {
+        for label in &mut diagnostic.labels {
+            label.span = label.op.and_then(place).unwrap_or(whole);
+        }
+        // Ranks that run one line are one place.
+        let mut seen = HashSet::new();
+        diagnostic.labels.retain(|label| seen.insert(label.span));
+    }
+    found
 }

@@ -10,12 +10,18 @@ use super::order::{position, rank_order};
 use super::{Algorithm, BATCH, Machine, MachineError, candidates};
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::Collective;
+use ringsmith_ir::verify::{self, MAX_STEPS, MAX_WORK};
 use std::fmt;
 
-/// The most steps that proving a plan may take: the verifier's bound (V0605).
-const PROOF_STEPS: u64 = 100_000_000;
 /// Kernel ops of a message, at most: wait, move and signal at each end, and one move to combine.
 const OPS_PER_MESSAGE: u64 = 7;
+
+/// Clocks that the largest run of a proof goes through for a message, at most: for two waits and two
+/// signals, in two tiles of two launches.
+const CLOCKS_PER_MESSAGE: u64 = 16;
+
+/// How a reason begins that is the caller's own filter.
+const LEFT_OUT: &str = "the filter of";
 
 /// Times within this factor of the best count as equal. Ours: well below the model's errors.
 const EQUAL: f64 = 1.03;
@@ -216,12 +222,29 @@ impl fmt::Display for NothingLeft {
                 if *protocols != Filter::Any {
                     write!(f, " with protocols {protocols}")?;
                 }
+                // Where anything else stands in the way, that is what to look at.
+                let by_filter =
+                    |c: &&Candidate| matches!(&c.verdict, Verdict::Excluded(r) if r.starts_with(LEFT_OUT));
+                let left_out = candidates.iter().filter(by_filter).count();
+                let left_out = if left_out == candidates.len() { 0 } else { left_out };
                 for candidate in candidates {
-                    if let Verdict::Excluded(reason) = &candidate.verdict {
-                        write!(f, "\n  {} over {}: {reason}", candidate.algorithm.name, candidate.protocol)?;
+                    match &candidate.verdict {
+                        Verdict::Excluded(reason) if left_out > 0 && reason.starts_with(LEFT_OUT) => (),
+                        Verdict::Excluded(reason) => {
+                            write!(
+                                f,
+                                "\n  {} over {}: {reason}",
+                                candidate.algorithm.name, candidate.protocol
+                            )?;
+                        }
+                        Verdict::Chosen | Verdict::Slower => (),
                     }
                 }
-                Ok(())
+                match left_out {
+                    0 => Ok(()),
+                    1 => f.write_str("\n  one more is left out by the filters"),
+                    more => write!(f, "\n  {more} more are left out by the filters"),
+                }
             }
         }
     }
@@ -276,14 +299,9 @@ pub fn stretch_at(stretches: &[Stretch], bytes: u64) -> Option<&Stretch> {
     stretches[..after].last().filter(|s| bytes <= s.last_bytes)
 }
 
-/// How many steps the verifier takes for a plan of so many messages.
-fn proof_steps(messages: u64, protocol: Protocol, slots: u32) -> u64 {
-    // Two layouts; two launches of 1 to slots + 2 tiles, or three of one.
-    let runs = match protocol {
-        Protocol::Simple => 4_u64.saturating_mul((u64::from(slots) + 2) * (u64::from(slots) + 3) / 2),
-        Protocol::Ll | Protocol::Ll128 => 6,
-    };
-    messages.saturating_mul(OPS_PER_MESSAGE).saturating_mul(runs)
+/// How many steps the verifier takes for a plan of so many messages, at most.
+fn proof_steps(messages: u64, protocol: Protocol) -> u64 {
+    messages.saturating_mul(OPS_PER_MESSAGE).saturating_mul(verify::passes(protocol))
 }
 
 /// A way to do the collective that can be priced.
@@ -353,7 +371,7 @@ impl<'a> Prices<'a> {
                 let traffic = (algorithm.traffic)(self.machine.ranks(), root);
                 let messages = traffic.count();
                 // What cannot be proved with any protocol is not worth a price.
-                if proof_steps(messages.0, Protocol::Ll, self.machine.slots) <= PROOF_STEPS {
+                if proof_steps(messages.0, Protocol::Ll) <= MAX_STEPS {
                     self.footprints.push(Footprint::new(&traffic, &self.machine));
                 }
                 (self.footprints.len().saturating_sub(1), messages)
@@ -382,13 +400,10 @@ impl<'a> Prices<'a> {
     fn barred(&self, algorithm: &Algorithm, protocol: Protocol) -> Option<String> {
         let ranks = self.machine.ranks();
         if !self.options.algorithms.permits_algorithm(algorithm) {
-            return Some(format!("the filter of algorithms `{}` leaves it out", self.options.algorithms));
+            return Some(format!("{LEFT_OUT} algorithms `{}` leaves it out", self.options.algorithms));
         }
         if !self.options.protocols.permits(protocol.name()) {
-            return Some(format!(
-                "the filter of protocols `{}` leaves {protocol} out",
-                self.options.protocols
-            ));
+            return Some(format!("{LEFT_OUT} protocols `{}` leaves {protocol} out", self.options.protocols));
         }
         if !algorithm.applies.holds(ranks) {
             return Some(format!("it is for {}, not {ranks}", algorithm.applies));
@@ -412,9 +427,14 @@ impl<'a> Prices<'a> {
         messages: (u64, u64),
     ) -> Option<String> {
         let machine = &self.machine;
-        let steps = proof_steps(messages.0.saturating_mul(channels.into()), protocol, machine.slots);
-        if steps > PROOF_STEPS {
-            return Some(format!("its proof would take {steps} steps, more than {PROOF_STEPS}"));
+        let steps = proof_steps(messages.0.saturating_mul(channels.into()), protocol);
+        if steps > MAX_STEPS {
+            return Some(format!("its proof would take {steps} steps, more than {MAX_STEPS}"));
+        }
+        let lanes = u64::from(machine.ranks()) * u64::from(channels);
+        let words = messages.0.saturating_mul(channels.into()).saturating_mul(CLOCKS_PER_MESSAGE * lanes);
+        if words > MAX_WORK {
+            return Some(format!("its proof would go through {words} words of clocks, more than {MAX_WORK}"));
         }
         if algorithm.batched && machine.slots < BATCH {
             return Some(format!("it sends {BATCH} messages ahead, a FIFO has {} slots", machine.slots));

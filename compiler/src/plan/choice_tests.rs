@@ -9,6 +9,7 @@ use ringsmith_ir::expand::expand;
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::Collective;
 use ringsmith_ir::verify;
+use ringsmith_ir::verify::{MAX_STEPS, MAX_WORK};
 
 fn request(collective: Collective, bytes: u64) -> Request {
     Request { collective, root: 0, bytes }
@@ -281,4 +282,22 @@ request     broadcast of 1048576 bytes from rank 1, 4 ranks, 2 hosts
     for algorithm in candidates(Collective::Broadcast) {
         assert!(text.contains(algorithm.name), "{}", algorithm.name);
     }
+}
+
+#[test]
+fn plans_may_be_as_large_as_the_verifier_takes() {
+    let ring = Options {
+        algorithms: Filter::Only(vec!["ring".into()]),
+        protocols: Filter::Only(vec!["simple".into()]),
+        ..Options::default()
+    };
+    let machine = |ranks: usize| Machine { channels: 64, ..Machine::cpu(vec![0; ranks], 4) };
+    let choose = |ranks: usize, options: &Options| {
+        choose(request(Collective::AllReduce, 1 << 20), &machine(ranks), options)
+    };
+    assert_eq!(choose(300, &ring).expect("its proof is within the bounds").algorithm.name, "ring");
+    let steps = choose(2000, &ring).expect_err("too many ops").to_string();
+    assert!(steps.contains(&MAX_STEPS.to_string()), "{steps}");
+    let words = choose(200, &Options { min_channels: 16, ..ring }).expect_err("too many lanes").to_string();
+    assert!(words.contains(&MAX_WORK.to_string()), "{words}");
 }

@@ -13,8 +13,9 @@ pub(super) const MAX_CLOCK_WORDS: usize = 1 << 28;
 pub(super) const MAX_LOCATIONS: u64 = 1 << 25;
 /// Words of the bit sets that say who has contributed to a value: 1 GiB.
 pub(super) const MAX_VALUE_WORDS: usize = 1 << 27;
-/// Words of clocks and entries of read lists that one run may go through.
-pub(super) const MAX_WORK: u64 = 1 << 35;
+/// Words of clocks and entries of read lists that one run may go through: an op that signals or waits
+/// goes through as many words as there are lanes.
+pub const MAX_WORK: u64 = 1 << 35;
 /// Collisions that one run remembers; the list that is shown is much shorter.
 pub(super) const MAX_COLLISIONS: usize = 1 << 16;
 /// Mistakes that one run collects before it stops looking for more of the kind.

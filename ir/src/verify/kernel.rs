@@ -10,13 +10,13 @@
 //! launch is run all the same; zones need a third, which meets the first one's parity.
 //! docs/verifier.md has the argument at length.
 
+use super::Verified;
 use super::bounds::{self, MAX_FOUND};
 use super::kernel_rules::check_static;
 use super::machine::{Collision, Machine, OpRef, Race};
 use super::postcondition::expected;
 use super::report::{cycles, finish};
 use super::value::{Content, Input, Value};
-use super::{Earned, Verified};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::entity::{Lane, LaneName, Link, Rank};
 use crate::kernel_plan::{Counter, KernelLink, KernelOpKind, KernelPlan, Place, Source};
@@ -77,7 +77,7 @@ pub fn kernel_plan(plan: KernelPlan) -> Result<Verified<KernelPlan>, Vec<Diagnos
             return Err(finish(with_context(found, pass.tiles, pass.in_place)));
         }
     }
-    Ok(Verified { value: plan, facts: (), earned: Earned::Whole })
+    Ok(Verified { value: plan, facts: () })
 }
 
 /// Whether input and output can be the same memory. Messages whose sizes only the call knows have no
@@ -509,17 +509,19 @@ impl<'a> Run<'a> {
             position.tile + 1
         ));
         if self.found.len() < MAX_FOUND {
-            self.found.push(self.with_origin(diagnostic, at));
+            self.found.push(self.with_origin(diagnostic, at, "here"));
         }
     }
 
-    fn with_origin(&self, diagnostic: Diagnostic, at: OpRef) -> Diagnostic {
+    /// Adds the ops of the schedule that an op stands for, and what it does there.
+    fn with_origin(&self, diagnostic: Diagnostic, at: OpRef, does: &str) -> Diagnostic {
         let origin = &self.plan.lanes[at.lane].ops[at.op as usize].origin;
-        if origin.is_empty() {
-            return diagnostic;
-        }
+        let name = self.name(at);
+        let Some(&first) = origin.first() else { return diagnostic };
         let list: Vec<String> = origin.iter().map(ToString::to_string).collect();
-        diagnostic.note(format!("{} stands for {} of the schedule", self.name(at), list.join(", ")))
+        diagnostic
+            .op(first, format!("{name} of the kernel plan {does}"))
+            .note(format!("{name} stands for {} of the schedule", list.join(", ")))
     }
 
     fn report_collisions(&mut self) {
@@ -535,18 +537,16 @@ impl<'a> Run<'a> {
     fn collision(&self, c: Collision) -> Diagnostic {
         let (first, second) = (self.name(c.first), self.name(c.second));
         let what = self.location_name(c.location);
-        let (code, message) = match c.race {
-            Race::WriteWrite => {
-                ("V0301", format!("nothing orders the write of {what} by {second} after the one by {first}"))
-            }
-            Race::ReadAfterWrite => {
-                ("V0302", format!("nothing orders the read of {what} by {second} after the write by {first}"))
-            }
-            Race::WriteAfterRead => {
-                ("V0303", format!("nothing orders the write of {what} by {second} after the read by {first}"))
-            }
+        let (code, later, earlier) = match c.race {
+            Race::WriteWrite => ("V0301", "write", "one"),
+            Race::ReadAfterWrite => ("V0302", "read", "write"),
+            Race::WriteAfterRead => ("V0303", "write", "read"),
         };
-        self.with_origin(self.with_origin(wrong(code, message), c.first), c.second)
+        let message =
+            format!("nothing orders the {later} of {what} by {second} after the {earlier} by {first}");
+        let earlier = if earlier == "read" { "reads" } else { "writes" };
+        let found = self.with_origin(wrong(code, message), c.second, &format!("{later}s {what} here"));
+        self.with_origin(found, c.first, &format!("{earlier} it here"))
     }
 
     fn location_name(&self, location: usize) -> String {
@@ -616,20 +616,43 @@ impl<'a> Run<'a> {
                     self.launch + 1,
                     self.at[lane.index()].tile + 1
                 );
-                found.push(self.with_origin(wrong("V0502", message), at(lane)));
+                found.push(self.with_origin(wrong("V0502", message), at(lane), "waits here"));
             }
         }
         for cycle in cycles(&blocked, signaller) {
-            let names: Vec<String> = cycle
-                .iter()
-                .map(|&l| format!("{} for {}", self.name(at(l)), Self::counter_name(blocked[&l])))
-                .collect();
-            let message =
-                format!("deadlock with {} slots: {} wait for each other", self.plan.slots, names.join(", "));
-            found.push(self.with_origin(wrong("V0501", message), at(cycle[0])));
+            found.push(self.deadlock(&cycle, at, |l| Self::counter_name(blocked[&l])));
         }
         self.found.append(&mut found);
         !blocked.is_empty()
+    }
+
+    /// Lanes that wait for each other, each at an op for a counter.
+    fn deadlock(
+        &self,
+        cycle: &[Lane],
+        at: impl Fn(Lane) -> OpRef,
+        counter: impl Fn(Lane) -> String,
+    ) -> Diagnostic {
+        /// Lanes that the message names. Ours: a line or two.
+        const NAMED: usize = 8;
+        let shown = &cycle[..cycle.len().min(NAMED)];
+        let names: Vec<String> =
+            shown.iter().map(|&l| format!("{} for {}", self.name(at(l)), counter(l))).collect();
+        let more = match cycle.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let (slots, names) = (self.plan.slots, names.join(", "));
+        let message = format!("deadlock with {slots} slots: {names}{more} wait for each other");
+        let found = shown.iter().fold(wrong("V0501", message), |found, &l| {
+            self.with_origin(found, at(l), &format!("waits for {} here", counter(l)))
+        });
+        match self.plan.protocol {
+            Protocol::Simple => found.help(
+                "let the other end take messages before so many are sent, or raise the number of slots",
+            ),
+            Protocol::Ll | Protocol::Ll128 => found,
+        }
     }
 
     fn check_balance(&mut self) {

@@ -58,43 +58,18 @@ mod schedule;
 mod schedule_rules;
 mod value;
 
-pub use bounds::MAX_STEPS;
+pub use bounds::{MAX_STEPS, MAX_WORK};
 pub use kernel::{kernel_plan, passes};
 pub use schedule::{Fact, schedule};
 
 use std::fmt;
 use std::ops::Deref;
 
-/// How a proof was earned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Earned {
-    /// This very expansion was run.
-    Whole,
-    /// Too large to expand: the same program was run at the listed numbers of ranks.
-    Instances(Vec<u32>),
-    /// Read from a bundle or cache, which names the verifier that ran it.
-    Recorded {
-        /// Version of the verifier.
-        version: String,
-    },
-}
-
-impl fmt::Display for Earned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole => f.write_str("whole"),
-            Self::Instances(ranks) => write!(f, "instances {ranks:?}"),
-            Self::Recorded { version } => write!(f, "recorded by {version}"),
-        }
-    }
-}
-
 /// A value that the verifier has proved, with what it learned on the way.
 #[derive(Clone, Debug)]
 pub struct Verified<T: Provable> {
     value: T,
     facts: T::Facts,
-    earned: Earned,
 }
 
 /// What can be proved.
@@ -116,11 +91,6 @@ impl<T: Provable> Verified<T> {
     /// What the proof learned.
     pub fn facts(&self) -> &T::Facts {
         &self.facts
-    }
-
-    /// How the proof was earned.
-    pub fn earned(&self) -> &Earned {
-        &self.earned
     }
 
     /// The value, giving up the proof.

@@ -4,12 +4,12 @@
 #[path = "schedule_results.rs"]
 mod results;
 
+use super::Verified;
 use super::bounds::{self, MAX_FOUND};
 use super::machine::{Collision, CounterId, LocationId, Machine, OpRef, Race, Snapshot};
 use super::report::{cycles, finish};
 use super::schedule_rules::Ends;
 use super::value::{Content, Input, Value};
-use super::{Earned, Verified};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::entity::{Lane, Link, Rank};
 use crate::schedule::{BufferKind, OpKind, Place, Schedule, Slice};
@@ -57,11 +57,7 @@ pub fn schedule(schedule: Schedule) -> Result<Verified<Schedule>, Vec<Diagnostic
             found.push(diagnostic);
         }
     }
-    if found.is_empty() {
-        Ok(Verified { value: schedule, facts, earned: Earned::Whole })
-    } else {
-        Err(finish(found))
-    }
+    if found.is_empty() { Ok(Verified { value: schedule, facts }) } else { Err(finish(found)) }
 }
 
 fn size(schedule: &Schedule) -> bounds::Size {
