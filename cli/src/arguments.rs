@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringsmith_ir::expand::MAX_RANKS;
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
+use ringsmith_runtime::config::Config;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -86,7 +87,7 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct Parameters {
     /// Value of a parameter of the program; may be repeated
-    #[arg(long = "set", value_name = "NAME=NUMBER", value_parser = values::setting)]
+    #[arg(long = "set", allow_hyphen_values = true, value_name = "NAME=NUMBER", value_parser = values::setting)]
     pub(crate) set: Vec<(String, i64)>,
 }
 
@@ -104,6 +105,14 @@ impl Parameters {
         }
         Ok(all)
     }
+}
+
+/// What a kernel plan is proved for.
+#[derive(Args, Debug)]
+pub(crate) struct Fifos {
+    /// Slots of a FIFO that the kernel plan is proved with
+    #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = Config::default().slots, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub(crate) slots: u32,
 }
 
 /// How messages travel, as a flag.
@@ -134,16 +143,16 @@ pub(crate) struct PlanArguments {
     #[arg(value_parser = values::name::<Collective>())]
     pub(crate) collective: Collective,
     /// Number of ranks on each host
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     pub(crate) ranks: u32,
     /// Number of hosts, all like this one
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     pub(crate) nodes: u32,
     /// Cores of a host [default: as many as this one has]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cores: Option<u32>,
     /// Size of the larger side of the data
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = values::size)]
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "1M", value_parser = values::size)]
     pub(crate) bytes: u64,
     /// Element type
     #[arg(long, value_name = "TYPE", default_value = "float32", value_parser = values::name::<DataType>())]
@@ -152,7 +161,7 @@ pub(crate) struct PlanArguments {
     #[arg(long, default_value = "sum", value_parser = values::name::<ReduceOp>())]
     pub(crate) op: ReduceOp,
     /// Root of a rooted collective
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, allow_hyphen_values = true, default_value_t = 0)]
     pub(crate) root: u32,
     /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
     #[arg(long, value_name = "LIST")]
@@ -161,7 +170,7 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "LIST")]
     pub(crate) proto: Option<String>,
     /// Channels [default: the best number]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) channels: Option<u32>,
     /// Says why: every plan considered, with its predicted time
     #[arg(long)]
@@ -177,10 +186,10 @@ pub(crate) struct ExpandArguments {
     /// The program; `-` reads standard input
     pub(crate) file: PathBuf,
     /// Number of ranks
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     pub(crate) ranks: u32,
     /// Root of a rooted collective [default: 0]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) root: Option<u32>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
@@ -207,13 +216,15 @@ pub(crate) struct VerifyArguments {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Numbers of ranks to prove programs for, both ends included [default: 2..8]
-    #[arg(long, value_name = "N|A..B")]
+    #[arg(long, allow_hyphen_values = true, value_name = "N|A..B")]
     pub(crate) ranks: Option<Ranks>,
     /// Root of rooted collectives
-    #[arg(long, value_name = "R|all", default_value = "all")]
+    #[arg(long, allow_hyphen_values = true, value_name = "R|all", default_value = "all")]
     pub(crate) root: OneOrAll<u32>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
+    #[command(flatten)]
+    pub(crate) fifos: Fifos,
     /// One JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
@@ -225,16 +236,16 @@ pub(crate) struct LowerArguments {
     /// The program or schedule; `-` reads standard input
     pub(crate) file: PathBuf,
     /// Number of ranks; may be left out for a schedule
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     pub(crate) ranks: Option<u32>,
     /// Size of the larger side of the data
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", value_parser = values::size)]
     pub(crate) bytes: u64,
     /// Element type
     #[arg(long, value_name = "TYPE", value_parser = values::name::<DataType>())]
     pub(crate) dtype: DataType,
     /// Root of a rooted collective [default: 0]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) root: Option<u32>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
@@ -242,10 +253,10 @@ pub(crate) struct LowerArguments {
     #[arg(long, value_enum)]
     pub(crate) proto: Option<ProtocolName>,
     /// Slots of a FIFO
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, allow_hyphen_values = true, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) slots: u32,
     /// Size of a slot
-    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = values::size)]
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "64K", value_parser = values::size)]
     pub(crate) slot_bytes: u64,
 }
 
@@ -255,8 +266,10 @@ pub(crate) struct ShowArguments {
     /// A program, schedule or kernel plan; `-` reads standard input
     pub(crate) file: PathBuf,
     /// Numbers of ranks to prove a program for, both ends included [default: 2..8]
-    #[arg(long, value_name = "N|A..B")]
+    #[arg(long, allow_hyphen_values = true, value_name = "N|A..B")]
     pub(crate) ranks: Option<Ranks>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
+    #[command(flatten)]
+    pub(crate) fifos: Fifos,
 }

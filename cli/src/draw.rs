@@ -1,11 +1,13 @@
 //! Diagnostics as people read them: the lines at fault, underlined, with codespan-reporting.
 //!
 //! The only place that draws. What is drawn comes from files that anybody may have written: spans
-//! are held against the text, and what a terminal would obey is made visible first.
+//! are held against the text, what a terminal would obey is made visible first, and of a line of any
+//! length only the part around the mistake is shown ([`crate::excerpt`]).
 
-use crate::output::harmless;
+use crate::excerpt::Excerpt;
+use crate::output::{harmless, shortened};
 use codespan_reporting::diagnostic::{Diagnostic as Drawn, Label};
-use codespan_reporting::files::SimpleFile;
+use codespan_reporting::files::{Files, SimpleFile};
 use codespan_reporting::term::termcolor::{ColorChoice, StandardStream};
 use codespan_reporting::term::{self, Config};
 use ringsmith_ir::diagnostic::{Diagnostic, Span};
@@ -24,14 +26,21 @@ pub(crate) struct Source<'a> {
 /// Draws mistakes of a text on standard error.
 pub(crate) fn mistakes(source: Source<'_>, diagnostics: &[Diagnostic]) {
     let text = harmless(source.text);
-    let file = SimpleFile::new(harmless(source.name), &*text);
+    let name = harmless(source.name);
+    let file = SimpleFile::new(&*name, &*text);
     for diagnostic in diagnostics {
-        let labels = diagnostic.labels.iter().enumerate().map(|(index, label)| {
-            let range = within(label.span, &text);
+        let mut ranges: Vec<Range<usize>> =
+            diagnostic.labels.iter().map(|label| within(label.span, &text)).collect();
+        let excerpt = Excerpt::of(&name, &text, &mut ranges);
+        let labels = diagnostic.labels.iter().zip(ranges).enumerate().map(|(index, (label, range))| {
             let label_of = if index == 0 { Label::primary } else { Label::secondary };
-            label_of((), range).with_message(harmless(&label.message))
+            label_of((), range).with_message(plain(&label.message))
         });
-        emit(&file, &head(diagnostic).with_labels(labels.collect()).with_notes(notes(diagnostic)));
+        let drawn = head(diagnostic).with_labels(labels.collect()).with_notes(notes(diagnostic));
+        match &excerpt {
+            None => emit(&file, &drawn),
+            Some(excerpt) => emit(excerpt, &drawn),
+        }
     }
 }
 
@@ -41,19 +50,25 @@ pub(crate) fn mistakes_without_text(name: &str, diagnostics: &[Diagnostic]) {
     let file = SimpleFile::new(harmless(name), "");
     for diagnostic in diagnostics {
         let labels = diagnostic.labels.iter().filter(|label| !label.message.is_empty());
-        let places = labels.map(|label| harmless(&label.message).into_owned());
-        let all: Vec<String> = places.chain(notes(diagnostic)).collect();
+        let places = labels.map(|label| plain(&label.message));
+        let of = std::iter::once(format!("in {}", plain(name)));
+        let all: Vec<String> = of.chain(places).chain(notes(diagnostic)).collect();
         emit(&file, &head(diagnostic).with_notes(all));
     }
 }
 
 fn head(diagnostic: &Diagnostic) -> Drawn<()> {
-    Drawn::error().with_code(diagnostic.code.0).with_message(harmless(&diagnostic.message))
+    Drawn::error().with_code(diagnostic.code.0).with_message(plain(&diagnostic.message))
 }
 
 fn notes(diagnostic: &Diagnostic) -> Vec<String> {
-    let help = diagnostic.help.iter().map(|help| format!("help: {}", harmless(help)));
-    diagnostic.notes.iter().map(|note| harmless(note).into_owned()).chain(help).collect()
+    let help = diagnostic.help.iter().map(|help| format!("help: {}", plain(help)));
+    diagnostic.notes.iter().map(|note| plain(note)).chain(help).collect()
+}
+
+/// A sentence that may quote anything.
+fn plain(text: &str) -> String {
+    harmless(&shortened(text)).into_owned()
 }
 
 /// The part of a span that lies in the text, widened to whole characters.
@@ -63,7 +78,7 @@ fn within(span: Span, text: &str) -> Range<usize> {
     start..end
 }
 
-fn emit(file: &SimpleFile<impl std::fmt::Display + Clone, &str>, drawn: &Drawn<()>) {
+fn emit<'a>(file: &'a impl Files<'a, FileId = ()>, drawn: &Drawn<()>) {
     // `Auto` looks at TERM and NO_COLOR; whether this is a terminal is for the caller to see.
     let choice = if io::stderr().is_terminal() { ColorChoice::Auto } else { ColorChoice::Never };
     let mut stream = StandardStream::stderr(choice);

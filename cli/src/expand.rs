@@ -6,7 +6,7 @@ use crate::outcome::{Failure, Outcome, Result};
 use crate::output::Output;
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{self, Arguments};
-use ringsmith_ir::program::{ItemKind, Program};
+use ringsmith_ir::program::{ItemKind, ParameterKind, Program};
 use ringsmith_ir::schedule::Schedule;
 use ringsmith_ir::text::{self, File};
 use std::collections::BTreeMap;
@@ -56,6 +56,7 @@ fn expand(
     program: &Program,
     request: &Request,
 ) -> Result<std::result::Result<Schedule, Vec<Diagnostic>>> {
+    check_values(program, &request.set)?;
     let Some(ranks) = request.ranks else {
         let text = format_args!("{} holds a program: say for how many ranks with --ranks N", input.name);
         return Err(Failure::unusable(text));
@@ -84,6 +85,23 @@ pub(crate) fn fits(input: &Input, schedule: &Schedule, request: &Request) -> Res
         Some(key) => refuse(format!("--set {key}: {name} holds a schedule, which has no parameters")),
         None => Ok(()),
     }
+}
+
+/// Refuses values for parameters that have a flag of their own.
+pub(crate) fn check_values(program: &Program, set: &BTreeMap<String, i64>) -> Result<()> {
+    let kind = |name: &str| program.parameters.iter().find(|p| p.name.text == name).map(|p| p.kind);
+    for (name, value) in set {
+        let (what, flag) = match kind(name) {
+            Some(ParameterKind::Ranks) => ("the number of ranks", "--ranks"),
+            Some(ParameterKind::Root) => ("the root", "--root"),
+            Some(ParameterKind::Integer { .. }) | None => continue,
+        };
+        let of = &program.name.text;
+        return Err(Failure::unusable(format_args!(
+            "--set {name}={value}: `{name}` is {what} of @{of}; use {flag} {value}"
+        )));
+    }
+    Ok(())
 }
 
 /// Whether a program is for a rooted collective.

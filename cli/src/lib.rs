@@ -6,7 +6,9 @@
 
 mod arguments;
 mod cache;
+mod choice;
 mod draw;
+mod excerpt;
 mod expand;
 mod fmt;
 mod generate;
@@ -23,6 +25,7 @@ mod verify;
 use arguments::{Arguments, Command};
 use clap::Parser;
 use outcome::{Failure, Outcome, Result};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Runs the program with the arguments of this process.
@@ -31,19 +34,27 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(message) => {
             // Help and version are results, on standard output; mistakes go to standard error.
-            let _ = message.print();
-            let outcome = if message.use_stderr() { Outcome::Unusable } else { Outcome::Done };
+            let printed = message.print().and_then(|()| io::stdout().flush());
+            let outcome = match printed {
+                _ if message.use_stderr() => Outcome::Unusable,
+                Ok(()) => Outcome::Done,
+                Err(error) => ended_by(Failure::output(&error)),
+            };
             return outcome.code().into();
         }
     };
-    let outcome = carry_out(&arguments.command).unwrap_or_else(|failure| match failure {
+    carry_out(&arguments.command).unwrap_or_else(ended_by).code().into()
+}
+
+/// Tells why a command could not be carried out.
+fn ended_by(failure: Failure) -> Outcome {
+    match failure {
         Failure::Message { outcome, text } => {
             output::remark(format_args!("error: {text}"));
             outcome
         }
         Failure::OutputClosed => output_closed(),
-    });
-    outcome.code().into()
+    }
 }
 
 fn carry_out(command: &Command) -> Result {

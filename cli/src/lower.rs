@@ -1,11 +1,10 @@
 //! `lower`: the kernel plan that would run, proved.
 
 use crate::arguments::LowerArguments;
-use crate::draw;
 use crate::expand::{self, Request};
 use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::Output;
+use crate::output::{Output, Progress};
 use crate::run::sizes::elements;
 use crate::verify::undecided;
 use ringsmith_compiler::lower::{self, Options};
@@ -17,28 +16,34 @@ use ringsmith_ir::verify;
 
 /// Runs `lower`.
 pub(crate) fn run(arguments: &LowerArguments) -> Result {
+    let slot_bytes = slot_bytes(arguments.slot_bytes)?;
     let input = Input::read(&arguments.file)?;
     let set = arguments.parameters.by_name()?;
     let request = Request { ranks: arguments.ranks, root: arguments.root, set };
     let Some(schedule) = expand::schedule(&input, &request)? else {
         return Ok(Outcome::Unusable);
     };
+    let mut progress = Progress::new();
+    progress.show(format_args!("{}: proving", input.name));
     let proved = match verify::schedule(schedule) {
         Ok(proved) => proved,
         Err(mistakes) => {
+            progress.clear();
             input.draw(&mistakes);
             return Ok(refused(&mistakes));
         }
     };
-    let slot_bytes = slot_bytes(arguments.slot_bytes)?;
     let protocol = arguments.proto.map_or(proved.protocol, Into::into);
+    progress.show(format_args!("{}: proving the kernel plan, protocol {protocol}", input.name));
     let plan = match lower::lower(&proved, Options { protocol, slots: arguments.slots, slot_bytes }) {
         Ok(plan) => plan,
         Err(mistakes) => {
-            draw::mistakes_without_text(&format!("the kernel plan of {}", input.name), &mistakes);
+            progress.clear();
+            input.draw(&mistakes);
             return Ok(refused(&mistakes));
         }
     };
+    progress.clear();
     let mut output = Output::new();
     output.text(&launch(&plan, arguments))?;
     output.text(&text::print_kernel_plan(&plan))?;

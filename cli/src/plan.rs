@@ -1,11 +1,12 @@
 //! `plan`: what would run on CPU ranks like those of this host, and why.
 
 use crate::arguments::PlanArguments;
+use crate::choice::{self, Wanted};
 use crate::draw;
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::Output;
+use crate::output::{Output, Progress};
 use crate::run::sizes;
-use ringsmith_compiler::plan::{self, Choice, Filter, Machine, Options, Request};
+use ringsmith_compiler::plan::{self, Choice, Machine, Request};
 use ringsmith_ir::expand;
 use ringsmith_ir::schedule::Schedule;
 use ringsmith_ir::text;
@@ -13,7 +14,7 @@ use ringsmith_ir::verify::{self, Verified};
 use ringsmith_runtime::communicator::machine_of;
 use ringsmith_runtime::config::Config;
 use ringsmith_runtime::config::grammar::NameFilter;
-use ringsmith_runtime::config::table::COLLECTIVES;
+use ringsmith_runtime::config::table::{COLLECTIVES, PROTOCOLS, algorithms};
 use std::fs;
 use std::thread;
 
@@ -29,7 +30,8 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     let count = sizes::elements(collective, arguments.dtype, ranks, arguments.bytes);
     let bytes = sizes::bytes(collective, arguments.dtype, ranks, count);
     let request = Request { collective, root: arguments.root, bytes };
-    let choice = plan::choose(request, &machine, &options(arguments)?).map_err(Failure::unusable)?;
+    let choice = plan::choose(request, &machine, &choice::options(&wanted(arguments)?, collective, ranks)?)
+        .map_err(Failure::unusable)?;
     let mut output = Output::new();
     let wanted = arguments.output.is_some() || !arguments.explain;
     let schedule = if wanted || ranks <= PROVED_RANKS { proved(&choice, arguments)? } else { None };
@@ -39,7 +41,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     if arguments.explain {
         output.text(&plan::explain(&choice))?;
         match &schedule {
-            Some(schedule) => output.line(format_args!("proof       {}", schedule.earned()))?,
+            Some(_) => output.line("proof       whole")?,
             None => output.line(format_args!(
                 "proof       left out beyond {PROVED_RANKS} ranks; -o FILE proves the schedule"
             ))?,
@@ -73,22 +75,21 @@ fn machine(arguments: &PlanArguments) -> Result<Machine> {
     Ok(machine_of(hosts, cores, &config))
 }
 
-fn options(arguments: &PlanArguments) -> Result<Options> {
-    let names = plan::names();
-    let collective = arguments.collective.name();
-    let algorithms = filter("--algo", arguments.algo.as_deref(), &names, collective)?;
-    let protocols = filter("--proto", arguments.proto.as_deref(), &["simple", "ll", "ll128"], collective)?;
-    let channels = arguments.channels.map_or(1..=u32::MAX, |n| n..=n);
-    Ok(Options { algorithms, protocols, min_channels: *channels.start(), max_channels: *channels.end() })
-}
-
-/// What a list in the grammar of the settings leaves of the known names.
-fn filter(flag: &str, list: Option<&str>, known: &[&'static str], collective: &str) -> Result<Filter> {
-    let Some(list) = list else { return Ok(Filter::Any) };
-    let parsed = NameFilter::parse(list, known, COLLECTIVES)
-        .map_err(|detail| Failure::unusable(format_args!("{flag} {list}: {detail}")))?;
-    let left = known.iter().filter(|name| parsed.permits(collective, name));
-    Ok(Filter::Only(left.map(|&name| name.to_owned()).collect()))
+fn wanted(arguments: &PlanArguments) -> Result<Wanted> {
+    let filter = |flag: &str, list: &Option<String>, known: &[&'static str]| {
+        let read = |list: &String| {
+            NameFilter::parse(list, known, COLLECTIVES)
+                .map_err(|detail| Failure::unusable(format_args!("{flag} {list}: {detail}")))
+        };
+        list.as_ref().map(read).transpose()
+    };
+    Ok(Wanted {
+        algorithms: filter("--algo", &arguments.algo, algorithms())?,
+        flag: arguments.algo.clone(),
+        protocols: filter("--proto", &arguments.proto, PROTOCOLS)?,
+        min_channels: arguments.channels.unwrap_or(1),
+        max_channels: arguments.channels.unwrap_or(u32::MAX),
+    })
 }
 
 /// The schedule of a choice, proved. Mistakes are drawn; then there is none.
@@ -97,9 +98,12 @@ fn proved(choice: &Choice, arguments: &PlanArguments) -> Result<Option<Verified<
     let (program, values) =
         plan::instantiate(choice.algorithm, choice.ranks, Some(arguments.root), choice.channels, op);
     let name = format!("the program {}", program.name.text);
+    let mut progress = Progress::new();
+    progress.show(format_args!("proving {name} for {} ranks", choice.ranks));
     let verified = expand::expand(&program, &values).and_then(|mut schedule| {
         schedule.protocol = choice.protocol;
         verify::schedule(schedule)
     });
+    progress.clear();
     Ok(verified.map_err(|mistakes| draw::mistakes_without_text(&name, &mistakes)).ok())
 }

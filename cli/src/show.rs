@@ -2,9 +2,10 @@
 
 use crate::arguments::ShowArguments;
 use crate::draw;
+use crate::expand;
 use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::Output;
+use crate::output::{Output, Progress};
 use crate::values::{OneOrAll, Ranks};
 use crate::verify::{self, Answer, counted, proof, undecided};
 use ringsmith_ir::diagnostic::Diagnostic;
@@ -46,9 +47,9 @@ pub(crate) fn run(arguments: &ShowArguments) -> Result {
     let outcome = match held {
         Held::Program(program) => {
             let ranks = arguments.ranks.unwrap_or(verify::DEFAULT_RANKS);
-            show_program(&input, &program, ranks, &set, &mut output)?
+            show_program(&input, &program, ranks, &set, arguments.fifos.slots, &mut output)?
         }
-        Held::Schedule(schedule) => show_schedule(&input, schedule, &mut output)?,
+        Held::Schedule(schedule) => show_schedule(&input, schedule, arguments.fifos.slots, &mut output)?,
         Held::KernelPlan(plan) => show_kernel_plan(&input, plan, &mut output)?,
     };
     output.flush()?;
@@ -92,8 +93,10 @@ fn show_program(
     program: &Program,
     ranks: Ranks,
     set: &BTreeMap<String, i64>,
+    slots: u32,
     output: &mut Output,
 ) -> Result {
+    expand::check_values(program, set)?;
     output.line(format_args!("program @{}", program.name.text))?;
     if let Some(line) = program.items.iter().find_map(|item| match &item.kind {
         ItemKind::Collective(line) => Some(line),
@@ -112,7 +115,7 @@ fn show_program(
     let ops: usize = program.items.iter().map(ops_in_item).sum();
     field(output, "text", format_args!("{} in {}", counted(ops, "op"), families(lanes)))?;
     for n in ranks.first..=ranks.last {
-        match verify::prove(program, n, OneOrAll::All, set, &input.name) {
+        match verify::prove(program, n, OneOrAll::All, set, slots, &input.name) {
             Answer::Proved { schedule, roots } => field(output, "proof", proof(&schedule, roots))?,
             Answer::Wrong { mistakes, root, unusable } => {
                 input.draw(&mistakes);
@@ -173,7 +176,7 @@ fn ops_in(statements: &[Statement]) -> usize {
     statements.iter().map(of).sum()
 }
 
-fn show_schedule(input: &Input, schedule: Schedule, output: &mut Output) -> Result {
+fn show_schedule(input: &Input, schedule: Schedule, slots: u32, output: &mut Output) -> Result {
     output.line(format_args!("schedule @{}", schedule.name))?;
     field(output, "computes", computes(schedule.collective, schedule.op, schedule.order))?;
     let root = schedule.root.map_or_else(String::new, |root| format!(", root {root}"));
@@ -196,9 +199,9 @@ fn show_schedule(input: &Input, schedule: Schedule, output: &mut Output) -> Resu
     field(output, "ops", tally(&words))?;
     let buffers = schedule.buffers.values().map(|b| format!("{}: {}[{}]", b.name, b.kind.name(), b.chunks));
     field(output, "buffers", buffers.collect::<Vec<_>>().join(", "))?;
-    match verify::flat(schedule) {
-        Answer::Proved { schedule, .. } => {
-            field(output, "proof", schedule.earned())?;
+    match verify::flat(schedule, slots, &input.name) {
+        Answer::Proved { .. } => {
+            field(output, "proof", format_args!("whole, and its kernel plan with {slots} slots"))?;
             Ok(Outcome::Done)
         }
         Answer::Wrong { mistakes, .. } => {
@@ -227,9 +230,14 @@ fn show_kernel_plan(input: &Input, plan: KernelPlan, output: &mut Output) -> Res
         *words.entry(word).or_default() += 1;
     }
     field(output, "ops", tally(&words))?;
-    match ringsmith_ir::verify::kernel_plan(plan) {
-        Ok(proved) => {
-            field(output, "proof", proved.earned())?;
+    output.flush()?;
+    let mut progress = Progress::new();
+    progress.show(format_args!("{}: proving", input.name));
+    let proved = ringsmith_ir::verify::kernel_plan(plan);
+    progress.clear();
+    match proved {
+        Ok(_) => {
+            field(output, "proof", "whole")?;
             Ok(Outcome::Done)
         }
         Err(mistakes) => {

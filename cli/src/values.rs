@@ -12,9 +12,18 @@ use std::str::FromStr;
 
 /// Reads a size in bytes, as settings have it: `8`, `64K`, `1M`, `1G`, in powers of two.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let expected = "expected bytes, such as 8, 64K, 1M or 1G, below 2^64".to_owned();
+    let expected = format!("{text} is not a size; expected bytes, such as 8, 64K, 1M or 1G, below 2^64");
     // A sign would pass for a number.
     if text.starts_with('+') { Err(expected) } else { grammar::bytes(text).map_err(|_| expected) }
+}
+
+/// Reads a whole number within bounds.
+pub(crate) fn count(least: u64, most: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
+    move |text| match text.parse() {
+        Ok(count) if (least..=most).contains(&count) && !text.starts_with('+') => Ok(count),
+        _ if most == u64::MAX => Err(format!("{text} is not a whole number from {least} on, below 2^64")),
+        _ => Err(format!("{text} is not a whole number from {least} to {most}")),
+    }
 }
 
 /// A size as [`size`] reads it, in the largest unit that divides it.

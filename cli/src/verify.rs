@@ -1,21 +1,24 @@
 //! `verify`: proof or diagnostics, for every number of ranks and every root that is asked for.
 //!
 //! The verifier proves one expansion at a time; what is said of a range is said of each number in it
-//! and of no other.
+//! and of no other. The kernel plan that would run of it is proved too: a schedule knows no slots, and one
+//! that needs more of them than there are would wait for ever.
 
 use crate::arguments::VerifyArguments;
 use crate::expand::{self, Request};
 use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::{Output, Progress, remark};
+use crate::output::{Output, Progress, remark, shortened};
 use crate::values::{OneOrAll, Ranks};
+use ringsmith_compiler::lower::{self, Options};
 use ringsmith_ir::diagnostic::{Code, Diagnostic, line_column};
 use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::Program;
-use ringsmith_ir::schedule::Schedule;
+use ringsmith_ir::schedule::{Protocol, Schedule};
 use ringsmith_ir::text::{self, File, codes};
 use ringsmith_ir::verify::{self, Verified};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 /// The numbers of ranks that a program is proved for where none are given. Ours: both parities,
@@ -97,13 +100,14 @@ fn file(
                 OneOrAll::All => None,
             };
             expand::fits(input, &schedule, &Request { ranks: None, root, set: set.clone() })?;
-            report.answer(Some(schedule.ranks), &flat(schedule))
+            report.answer(Some(schedule.ranks), &flat(schedule, arguments.fifos.slots, &input.name))
         }
         Ok(File::Program(program)) => {
+            expand::check_values(&program, set)?;
             let ranks = arguments.ranks.unwrap_or(DEFAULT_RANKS);
             let mut outcome = Outcome::Done;
             for n in ranks.first..=ranks.last {
-                let answer = prove(&program, n, arguments.root, set, &input.name);
+                let answer = prove(&program, n, arguments.root, set, arguments.fifos.slots, &input.name);
                 outcome = outcome.max(report.answer(Some(n), &answer)?);
                 if matches!(answer, Answer::Wrong { unusable: true, .. }) {
                     break;
@@ -114,10 +118,28 @@ fn file(
     }
 }
 
+/// Proves a schedule, and the kernel plans that would run of it: over FIFOs, which every size can use,
+/// and with the protocol that it asks for.
+fn whole(
+    schedule: Schedule,
+    slots: u32,
+    progress: &mut Progress,
+    what: &str,
+) -> std::result::Result<Verified<Schedule>, Vec<Diagnostic>> {
+    progress.show(format_args!("{what}: proving"));
+    let proved = verify::schedule(schedule)?;
+    let own = Some(proved.protocol).filter(|&own| own != Protocol::Simple);
+    for protocol in std::iter::once(Protocol::Simple).chain(own) {
+        progress.show(format_args!("{what}: proving the kernel plan, protocol {protocol}"));
+        lower::lower(&proved, Options { protocol, slots, ..Options::default() })?;
+    }
+    Ok(proved)
+}
+
 /// Proves a flat schedule.
-pub(crate) fn flat(schedule: Schedule) -> Answer {
+pub(crate) fn flat(schedule: Schedule, slots: u32, name: &str) -> Answer {
     let root = schedule.root.map(|r| r.as_u32());
-    match verify::schedule(schedule) {
+    match whole(schedule, slots, &mut Progress::new(), name) {
         Ok(schedule) => {
             Answer::Proved { schedule: Box::new(schedule), roots: root.map_or(Roots::None, Roots::One) }
         }
@@ -134,6 +156,7 @@ pub(crate) fn prove(
     ranks: u32,
     root: OneOrAll<u32>,
     set: &BTreeMap<String, i64>,
+    slots: u32,
     name: &str,
 ) -> Answer {
     let rooted = expand::rooted(program);
@@ -145,10 +168,9 @@ pub(crate) fn prove(
     let mut progress = Progress::new();
     let mut proved = None;
     for &root in &roots {
-        match root {
-            Some(root) => progress.show(format_args!("{name}: proving for {ranks} ranks, root {root}")),
-            None => progress.show(format_args!("{name}: proving for {ranks} ranks")),
-        }
+        let at = root.map_or_else(String::new, |r| format!(", root {r}"));
+        let what = format!("{name} for {}{at}", counted(ranks as usize, "rank"));
+        progress.show(format_args!("{what}: expanding"));
         let arguments = Arguments { ranks, root, set: set.clone() };
         let schedule = match ringsmith_ir::expand::expand(program, &arguments) {
             Ok(schedule) => schedule,
@@ -157,7 +179,7 @@ pub(crate) fn prove(
                 return Answer::Wrong { mistakes, root, unusable };
             }
         };
-        match verify::schedule(schedule) {
+        match whole(schedule, slots, &mut progress, &what) {
             Ok(schedule) => proved = Some(schedule),
             Err(mistakes) => {
                 let unusable = undecided(&mistakes);
@@ -198,7 +220,7 @@ struct JsonDiagnostic<'a> {
     code: &'static str,
     line: usize,
     column: usize,
-    message: &'a str,
+    message: Cow<'a, str>,
 }
 
 /// Where the answers about one file go.
@@ -226,7 +248,7 @@ impl Report<'_> {
             let row = |m: &'_ Diagnostic| line_column(text, m.span().start);
             let diagnostics = mistakes.iter().map(|m| {
                 let (line, column) = row(m);
-                JsonDiagnostic { code: m.code.0, line, column, message: &m.message }
+                JsonDiagnostic { code: m.code.0, line, column, message: shortened(&m.message) }
             });
             let diagnostics = diagnostics.collect();
             let ok = outcome == Outcome::Done;
@@ -274,7 +296,7 @@ pub(crate) fn proof(schedule: &Verified<Schedule>, roots: Roots) -> String {
     };
     let ops: usize = schedule.lanes.values().map(|lane| lane.ops.len()).sum();
     let lanes = counted(schedule.lanes.len(), "lane");
-    format!("{ranks}{roots}: proved ({}), {} in {lanes}", schedule.earned(), counted(ops, "op"))
+    format!("{ranks}{roots}: proved, {} in {lanes}", counted(ops, "op"))
 }
 
 /// A number and what it counts.

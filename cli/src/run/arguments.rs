@@ -19,7 +19,7 @@ pub(crate) const EXAMPLES: &str = "Examples:
 /// The most ranks that are started on one host. Ours: each is a process with several threads.
 pub(crate) const MAX_LOCAL_RANKS: u32 = 512;
 /// The most calls that are timed, or run before timing.
-const MAX_ITERS: i64 = 1_000_000_000;
+const MAX_ITERS: u64 = 1_000_000_000;
 
 /// Arguments of `run`.
 #[derive(Args, Debug)]
@@ -29,22 +29,22 @@ pub(crate) struct RunArguments {
     pub(crate) collective: Collective,
 
     /// Smallest size of the larger side of the data
-    #[arg(short = 'b', long, value_name = "SIZE", default_value = "8", value_parser = values::size)]
+    #[arg(short = 'b', long, allow_hyphen_values = true, value_name = "SIZE", default_value = "8", value_parser = values::size)]
     pub(crate) min: u64,
     /// Largest size
-    #[arg(short = 'e', long, value_name = "SIZE", default_value = "64M", value_parser = values::size)]
+    #[arg(short = 'e', long, allow_hyphen_values = true, value_name = "SIZE", default_value = "64M", value_parser = values::size)]
     pub(crate) max: u64,
     /// From one size to the next
-    #[arg(short = 'f', long, value_name = "TIMES", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..))]
+    #[arg(short = 'f', long, allow_hyphen_values = true, value_name = "TIMES", default_value_t = 8, value_parser = values::count(2, u64::MAX))]
     pub(crate) factor: u64,
     /// Calls that are timed together
-    #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MAX_ITERS as u64))]
+    #[arg(short = 'n', long, allow_hyphen_values = true, default_value_t = 20, value_parser = values::count(1, MAX_ITERS))]
     pub(crate) iters: u64,
     /// Calls before timing starts
-    #[arg(short = 'w', long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=MAX_ITERS as u64))]
+    #[arg(short = 'w', long, allow_hyphen_values = true, default_value_t = 5, value_parser = values::count(0, MAX_ITERS))]
     pub(crate) warmup: u64,
     /// Whether results are checked
-    #[arg(short = 'c', long, value_name = "0|1", default_value = "1", action = ArgAction::Set, value_parser = zero_or_one)]
+    #[arg(short = 'c', long, allow_hyphen_values = true, value_name = "0|1", default_value = "1", action = ArgAction::Set, value_parser = zero_or_one)]
     pub(crate) check: bool,
     /// Element type
     #[arg(short = 'd', long, value_name = "TYPE|all", default_value = "float32", value_parser = values::name::<OneOrAll<DataType>>())]
@@ -53,20 +53,20 @@ pub(crate) struct RunArguments {
     #[arg(short = 'o', long, value_name = "OP|all", default_value = "sum", value_parser = values::name::<OneOrAll<ReduceOp>>())]
     pub(crate) op: OneOrAll<ReduceOp>,
     /// Root of a rooted collective [default: 0]; with a colon in it, where the ranks of several hosts meet. May be given once for each
-    #[arg(short = 'r', long, value_name = "R|all|HOST:PORT", action = ArgAction::Append)]
+    #[arg(short = 'r', long, allow_hyphen_values = true, value_name = "R|all|HOST:PORT", action = ArgAction::Append)]
     pub(crate) root: Vec<Root>,
     /// Whether input and output share memory
     #[arg(long, value_enum, default_value_t = InPlace::Both)]
     pub(crate) inplace: InPlace,
 
-    /// Local processes to start [default: 2, or what the launcher started]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LOCAL_RANKS)), conflicts_with_all = ["rank", "world"])]
+    /// Local processes to start [default: 2, what the launcher started, or what the schedule is for]
+    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LOCAL_RANKS)), conflicts_with_all = ["rank", "world"])]
     pub(crate) ranks: Option<u32>,
     /// Which rank this process is, where several hosts take part without a launcher
-    #[arg(long, value_name = "R", requires = "world")]
+    #[arg(long, allow_hyphen_values = true, value_name = "R", requires = "world")]
     pub(crate) rank: Option<u32>,
     /// How many ranks there are on all hosts together
-    #[arg(long, value_name = "N", requires = "rank", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", requires = "rank", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) world: Option<u32>,
     /// File on a shared file system through which rank 0 passes the job's id to the others
     #[arg(long, value_name = "FILE", requires = "rank")]
@@ -78,7 +78,7 @@ pub(crate) struct RunArguments {
     /// How ranks of one host talk [default: shm]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<Transport>,
-    /// Runs this program, once proved, in place of a planned one
+    /// Runs this program or schedule, once proved, in place of a planned one
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
     #[command(flatten)]
@@ -90,10 +90,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "LIST")]
     pub(crate) proto: Option<String>,
     /// Channels of a plan
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) channels: Option<u32>,
     /// How long a call may wait for another rank [default: for ever]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, allow_hyphen_values = true, value_name = "SECONDS")]
     pub(crate) timeout: Option<String>,
     /// One JSON object a row
     #[arg(long)]
@@ -153,10 +153,10 @@ fn zero_or_one(text: &str) -> std::result::Result<bool, &'static str> {
 }
 
 impl RunArguments {
-    /// The root of rooted collectives, and where the ranks meet, as `--root` gave them.
+    /// The root of rooted collectives, and where the ranks meet, as far as `--root` gave them.
     ///
     /// Errors: either given twice.
-    pub(crate) fn roots(&self) -> Result<(OneOrAll<u32>, Option<&str>)> {
+    pub(crate) fn roots(&self) -> Result<(Option<OneOrAll<u32>>, Option<&str>)> {
         let (mut rank, mut address) = (None, None);
         for root in &self.root {
             let again = match root {
@@ -169,6 +169,6 @@ impl RunArguments {
                 ));
             }
         }
-        Ok((rank.unwrap_or(OneOrAll::One(0)), address))
+        Ok((rank, address))
     }
 }

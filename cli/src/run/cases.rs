@@ -82,7 +82,7 @@ pub(crate) fn has_in_place(collective: Collective) -> bool {
 /// Every case of a run, in order.
 ///
 /// Errors: sizes, types, operations and roots that cannot be run together.
-pub(crate) fn cases(arguments: &RunArguments, ranks: u32) -> Result<Vec<Case>> {
+pub(crate) fn cases(arguments: &RunArguments, roots: OneOrAll<u32>, ranks: u32) -> Result<Vec<Case>> {
     let collective = arguments.collective;
     if arguments.min > arguments.max {
         let (min, max) = (arguments.min, arguments.max);
@@ -102,7 +102,7 @@ pub(crate) fn cases(arguments: &RunArguments, ranks: u32) -> Result<Vec<Case>> {
         OneOrAll::One(op) => vec![Some(op)],
         OneOrAll::All => ReduceOp::ALL.into_iter().map(Some).collect(),
     };
-    let roots: Vec<Option<u32>> = match arguments.roots()?.0 {
+    let roots: Vec<Option<u32>> = match roots {
         OneOrAll::One(root) if root >= ranks => {
             return Err(Failure::unusable(format_args!(
                 "--root {root} of {ranks} ranks: ranks are 0 to {}",

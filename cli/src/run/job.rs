@@ -1,20 +1,27 @@
-//! What every rank of a run knows before it meets the others: arguments, settings, and the program of
-//! `--schedule`. Whatever can be refused without the other ranks is refused here.
+//! What every rank of a run knows before it meets the others: arguments, settings, and the program or
+//! schedule of `--schedule`. Whatever can be refused without the other ranks is refused here.
 
 use super::arguments::{InPlace, RunArguments};
 use super::cases::{self, Case};
 use super::settings;
-use crate::expand;
+use crate::choice::{self, Wanted};
+use crate::expand::{self, Request};
 use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::remark;
 use crate::values::OneOrAll;
 use crate::verify::{self, Answer};
+use ringsmith_compiler::plan::{self, Options};
+use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::{ItemKind, Program};
+use ringsmith_ir::schedule::Schedule;
 use ringsmith_ir::text::{self, File};
-use ringsmith_ir::types::Collective;
+use ringsmith_ir::types::{Collective, ReduceOp};
+use ringsmith_runtime::bootstrap::interface;
+use ringsmith_runtime::communicator::machine_of;
 use ringsmith_runtime::config::{Config, Warning};
 use std::collections::BTreeMap;
+use std::thread;
 
 /// What every rank knows.
 pub(crate) struct Job<'a> {
@@ -24,11 +31,38 @@ pub(crate) struct Job<'a> {
     schedule: Option<UserSchedule>,
 }
 
-/// The program of `--schedule`.
+/// What `--schedule` names.
 struct UserSchedule {
     input: Input,
-    program: Program,
-    set: BTreeMap<String, i64>,
+    own: Own,
+}
+
+/// What the user wants to run in place of a planned schedule.
+pub(crate) enum Own {
+    /// A program and the values of its parameters.
+    Program(Box<Program>, BTreeMap<String, i64>),
+    /// A schedule, which is for one number of ranks and one root.
+    Schedule(Box<Schedule>),
+}
+
+impl Own {
+    fn collective(&self) -> Option<(Collective, Option<ReduceOp>)> {
+        match self {
+            Self::Schedule(schedule) => Some((schedule.collective, schedule.op)),
+            Self::Program(program, _) => program.items.iter().find_map(|item| match &item.kind {
+                ItemKind::Collective(line) => Some((line.collective, line.op)),
+                _ => None,
+            }),
+        }
+    }
+
+    /// What a file holds, in a word.
+    fn what(&self) -> &'static str {
+        match self {
+            Self::Program(..) => "program",
+            Self::Schedule(_) => "schedule",
+        }
+    }
 }
 
 /// What came of reading the arguments.
@@ -58,8 +92,8 @@ impl<'a> Job<'a> {
             }
             Some(path) => {
                 let input = Input::read(path)?;
-                match program(&input, arguments.collective)? {
-                    Some(program) => Some(UserSchedule { input, program, set }),
+                match own(&input, arguments, set)? {
+                    Some(own) => Some(UserSchedule { input, own }),
                     None => return Ok(Read::Refused(Outcome::Unusable)),
                 }
             }
@@ -82,25 +116,128 @@ impl<'a> Job<'a> {
         &self.warnings
     }
 
-    /// The user's own program and the values of its parameters.
-    pub(crate) fn program(&self) -> Option<(&Program, &BTreeMap<String, i64>)> {
-        self.schedule.as_ref().map(|schedule| (&schedule.program, &schedule.set))
+    /// What the user wants to run in place of a planned schedule.
+    pub(crate) fn own(&self) -> Option<&Own> {
+        self.schedule.as_ref().map(|schedule| &schedule.own)
+    }
+
+    /// The number of ranks that the user's own schedule is for.
+    pub(crate) fn own_ranks(&self) -> Option<u32> {
+        match self.own() {
+            Some(Own::Schedule(schedule)) => Some(schedule.ranks),
+            Some(Own::Program(..)) | None => None,
+        }
+    }
+
+    /// The root or roots of the run: as asked for, that of the user's own schedule, or rank 0.
+    pub(crate) fn roots(&self) -> Result<OneOrAll<u32>> {
+        let of_schedule = match self.own() {
+            Some(Own::Schedule(schedule)) => schedule.root.map(|root| root.as_u32()),
+            Some(Own::Program(..)) | None => None,
+        };
+        Ok(self.arguments.roots()?.0.unwrap_or(OneOrAll::One(of_schedule.unwrap_or(0))))
+    }
+
+    /// Refuses what cannot be run by so many ranks, wherever they are.
+    pub(crate) fn check(&self, ranks: u32) -> Result<()> {
+        self.cases(ranks)?;
+        self.check_interfaces()?;
+        let Some(UserSchedule { input, own }) = &self.schedule else {
+            return self.options(ranks).map(|_| ());
+        };
+        let lanes = match own {
+            Own::Schedule(schedule) => {
+                let root = match self.roots()? {
+                    OneOrAll::All if schedule.collective.rooted() && ranks > 1 => {
+                        return Err(Failure::unusable(format_args!(
+                            "--root all: {} holds a schedule, which is for one root",
+                            input.name
+                        )));
+                    }
+                    OneOrAll::One(root) if schedule.collective.rooted() => Some(root),
+                    OneOrAll::One(_) | OneOrAll::All => None,
+                };
+                let request = Request { ranks: Some(ranks), root, set: BTreeMap::new() };
+                expand::fits(input, schedule, &request)?;
+                schedule.lanes_per_lane
+            }
+            Own::Program(program, set) => {
+                let root = expand::rooted(program).then_some(0);
+                let arguments = Arguments { ranks, root, set: set.clone() };
+                // What does not expand is reported where it is proved.
+                ringsmith_ir::expand::expand(program, &arguments).map_or(1, |s| s.lanes_per_lane)
+            }
+        };
+        if lanes != 1 {
+            return Err(Failure::unusable(format_args!(
+                "--schedule {}: `lanes {lanes}` is for devices with many blocks; the CPU runs one slice of a lane: leave that line out",
+                input.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses a list of interfaces that leaves none of this host's.
+    fn check_interfaces(&self) -> Result<()> {
+        let Ok(found) = interface::list() else { return Ok(()) };
+        if found.is_empty() || !interface::order(&found, &self.config.interfaces).is_empty() {
+            return Ok(());
+        }
+        let mut names: Vec<&str> = found.iter().map(|interface| interface.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        Err(Failure::unusable(format_args!(
+            "RINGSMITH_SOCKET_IFNAME={}: no interface of this host is left; there are {}",
+            self.config.interfaces,
+            names.join(", ")
+        )))
+    }
+
+    fn options(&self, ranks: u32) -> Result<Options> {
+        let wanted = Wanted::of(&self.config, self.arguments.algo.clone());
+        choice::options(&wanted, self.arguments.collective, ranks)
+    }
+
+    /// Refuses sizes that nothing can do which the settings leave, for ranks of this host.
+    pub(crate) fn check_plans(&self, ranks: u32) -> Result<()> {
+        let collective = self.arguments.collective;
+        if self.schedule.is_some() || plan::candidates(collective).is_empty() {
+            return Ok(());
+        }
+        let cores = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+        let machine = machine_of(vec![0; ranks as usize], cores, &self.config);
+        let options = self.options(ranks)?;
+        let root = self.cases(ranks)?.first().and_then(|case| case.root).unwrap_or(0);
+        let refused = |reason| Failure::unusable(format_args!("{reason}"));
+        let stretches = plan::choose_range(collective, root, &machine, &options).map_err(refused)?;
+        for case in self.cases(ranks)? {
+            let bytes = case.bytes();
+            if plan::stretch_at(&stretches, bytes).is_none() {
+                let request = plan::Request { collective, root, bytes };
+                plan::choose(request, &machine, &options).map_err(refused)?;
+            }
+        }
+        Ok(())
     }
 
     /// Proves the user's own program where mistakes can be drawn: before ranks are started, each of
     /// which proves it again.
     pub(crate) fn prove(&self, ranks: u32) -> Result {
-        let Some(UserSchedule { input, program, set }) = &self.schedule else { return Ok(Outcome::Done) };
-        let root = match self.arguments.roots()?.0 {
-            OneOrAll::One(root) if expand::rooted(program) => OneOrAll::One(root),
-            _ => OneOrAll::All,
+        let Some(UserSchedule { input, own }) = &self.schedule else { return Ok(Outcome::Done) };
+        let slots = self.config.slots;
+        let answer = match own {
+            Own::Schedule(schedule) => verify::flat(Schedule::clone(schedule), slots, &input.name),
+            Own::Program(program, set) => {
+                let root = match self.roots()? {
+                    OneOrAll::One(root) if expand::rooted(program) => OneOrAll::One(root),
+                    _ => OneOrAll::All,
+                };
+                verify::prove(program, ranks, root, set, slots, &input.name)
+            }
         };
-        let Answer::Wrong { mistakes, unusable, .. } = verify::prove(program, ranks, root, set, &input.name)
-        else {
-            return Ok(Outcome::Done);
-        };
+        let Answer::Wrong { mistakes, unusable, .. } = answer else { return Ok(Outcome::Done) };
         input.draw(&mistakes);
-        let what = if unusable { "cannot be expanded" } else { "refuted" };
+        let what = if unusable { "cannot be expanded or proved" } else { "refuted" };
         remark(format_args!("error: --schedule {}: {what} for {ranks} ranks", input.name));
         Ok(if unusable { Outcome::Unusable } else { Outcome::No })
     }
@@ -109,37 +246,39 @@ impl<'a> Job<'a> {
     ///
     /// Errors: arguments that do not fit each other or the number of ranks.
     pub(crate) fn cases(&self, ranks: u32) -> Result<Vec<Case>> {
-        cases::cases(self.arguments, ranks)
+        cases::cases(self.arguments, self.roots()?, ranks)
     }
 }
 
-/// The program of `--schedule`. Mistakes of the text are drawn; then there is none.
-fn program(input: &Input, collective: Collective) -> Result<Option<Program>> {
+/// What the file of `--schedule` holds. Mistakes of the text are drawn; then there is nothing.
+fn own(input: &Input, arguments: &RunArguments, set: BTreeMap<String, i64>) -> Result<Option<Own>> {
     let refuse = |text: String| Err(Failure::unusable(format_args!("--schedule {}: {text}", input.name)));
+    let collective = arguments.collective;
     if matches!(collective, Collective::AllToAllV | Collective::SendRecv) {
         return refuse(format!("`{collective}` is exchanged message by message and follows no schedule"));
     }
-    let program = match text::parse(&input.text) {
-        Ok(File::Program(program)) => program,
+    let own = match text::parse(&input.text) {
+        Ok(File::Program(program)) => {
+            expand::check_values(&program, &set)?;
+            Own::Program(Box::new(program), set)
+        }
         Ok(File::Schedule(schedule)) => {
-            return refuse(format!(
-                "this is a schedule for {} ranks; `run` takes the program it came from",
-                schedule.ranks
-            ));
+            expand::fits(input, &schedule, &Request { ranks: None, root: None, set })?;
+            Own::Schedule(Box::new(schedule))
         }
         Err(mistakes) => {
             input.draw(&mistakes);
             return Ok(None);
         }
     };
-    let own = program.items.iter().find_map(|item| match &item.kind {
-        ItemKind::Collective(line) => Some(line.collective),
-        _ => None,
-    });
-    match own {
-        Some(own) if own != collective => {
-            refuse(format!("this program is for `{own}`, not for `{collective}`"))
+    let what = own.what();
+    match own.collective() {
+        Some((other, _)) if other != collective => {
+            refuse(format!("this {what} is for `{other}`, not for `{collective}`"))
         }
-        _ => Ok(Some(program)),
+        Some((_, Some(op))) if arguments.op != OneOrAll::One(op) => {
+            refuse(format!("this {what} is for the operation {op}; use --op {op}"))
+        }
+        _ => Ok(Some(own)),
     }
 }

@@ -3,7 +3,7 @@
 //! It holds the root of the bootstrap, so that losing rank 0 is no different from losing another. It
 //! prints no results: rank 0 does. What ranks report is told once for all that report the same.
 
-use super::arguments::RunArguments;
+use super::arguments::{MAX_LOCAL_RANKS, RunArguments};
 use super::child::{LastWord, Place};
 use super::job::Job;
 use super::rank::failure;
@@ -58,7 +58,10 @@ struct Endings {
 
 /// Runs a job of `ranks` local ranks.
 pub(super) fn run(job: &Job<'_>, ranks: u32) -> Result {
+    check_count(job, ranks)?;
+    job.check(ranks)?;
     check_memory(job, ranks)?;
+    job.check_plans(ranks)?;
     let proved = job.prove(ranks)?;
     if proved != Outcome::Done {
         return Ok(proved);
@@ -309,6 +312,18 @@ fn judge(pid: u32, status: io::Result<ExitStatus>) -> (Outcome, Option<String>) 
         }
         (None, None) => (Outcome::WorldFailed, Some(format!("process {pid} ended: {status}"))),
     }
+}
+
+/// Refuses a schedule for more ranks than are started on one host.
+fn check_count(job: &Job<'_>, ranks: u32) -> Result<()> {
+    if ranks <= MAX_LOCAL_RANKS {
+        return Ok(());
+    }
+    let file = job.arguments().schedule.as_deref().map_or_else(String::new, |f| f.display().to_string());
+    Err(Failure::unusable(format_args!(
+        "--schedule {}: it is for {ranks} ranks, and at most {MAX_LOCAL_RANKS} are started on one host",
+        harmless(&file)
+    )))
 }
 
 /// Refuses sizes for which this host has not the memory, before anything is started.

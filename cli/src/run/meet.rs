@@ -12,7 +12,8 @@ use ringsmith_runtime::communicator::Communicator;
 use ringsmith_runtime::config::grammar::HostPort;
 use ringsmith_runtime::launcher::{Launch, Launcher, Meeting};
 use ringsmith_runtime::unique_id::{UNIQUE_ID_BYTES, UniqueId};
-use std::fs::{self, File, OpenOptions};
+use rustix::fs::OFlags;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -77,13 +78,13 @@ fn check_free(path: &Path) -> Result<()> {
     let name = path.display();
     match read_id(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Failure::unusable(format_args!("--id-file {name}: {error}"))),
-        Ok(bytes) => match UniqueId::from_bytes(&bytes) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Failure::unusable(format_args!(
-                "--id-file {name}: the file is there and holds no id of an earlier job; it is left as it is: name another"
-            ))),
-        },
+        Err(error) if error.kind() != io::ErrorKind::InvalidData => {
+            Err(Failure::unusable(format_args!("--id-file {name}: {error}")))
+        }
+        Ok(bytes) if UniqueId::from_bytes(&bytes).is_ok() => Ok(()),
+        Ok(_) | Err(_) => Err(Failure::unusable(format_args!(
+            "--id-file {name}: the file is there and holds no id of an earlier job; it is left as it is: name another"
+        ))),
     }
 }
 
@@ -142,7 +143,7 @@ fn wait_for_id(path: &Path, rank: u32, limit: Duration) -> Result<UniqueId> {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => (),
             Err(error) => {
-                return Err(Failure::unusable(format_args!("--id-file {name}: cannot read it: {error}")));
+                return Err(Failure::unusable(format_args!("--id-file {name}: cannot use it: {error}")));
             }
         }
         if start.elapsed() >= limit {
@@ -155,8 +156,21 @@ fn wait_for_id(path: &Path, rank: u32, limit: Duration) -> Result<UniqueId> {
     }
 }
 
+/// Errors: what is no file, or is not of an id's length.
 fn read_id(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe that nobody writes to must not hold the rank for ever.
+    let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let metadata = file.metadata()?;
+    let refused = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    if !metadata.is_file() {
+        let what = if metadata.is_dir() { "it is a folder" } else { "it is no ordinary file" };
+        return refused(format!("{what}, and an id is a file of {UNIQUE_ID_BYTES} bytes"));
+    }
+    let len = metadata.len();
+    if len != UNIQUE_ID_BYTES as u64 {
+        return refused(format!("it is {len} bytes long, and an id has {UNIQUE_ID_BYTES}"));
+    }
     let mut bytes = Vec::new();
-    File::open(path)?.take(UNIQUE_ID_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(UNIQUE_ID_BYTES as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
         Read::Job(job) => job,
         Read::Refused(outcome) => return Ok(outcome),
     };
-    log::install(job.config()).map_err(rank::failure)?;
+    install_log(&job)?;
     if let (Some(rank), Some(world)) = (arguments.rank, arguments.world) {
         if rank >= world {
             return Err(Failure::unusable(format_args!(
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
                 world - 1
             )));
         }
-        job.cases(world)?;
+        job.check(world)?;
         warn(&job, rank);
         return meet::by_hand(&job, rank, world);
     }
@@ -61,11 +61,11 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
                     "--ranks {ranks}: {launcher} has started {world} ranks, and this is one of them; leave --ranks out"
                 )));
             }
-            job.cases(launch.world)?;
+            job.check(launch.world)?;
             warn(&job, launch.rank);
             meet::launched(&job, &launch)
         }
-        None => local::run(&job, arguments.ranks.unwrap_or(DEFAULT_RANKS)),
+        None => local::run(&job, arguments.ranks.or(job.own_ranks()).unwrap_or(DEFAULT_RANKS)),
     }
 }
 
@@ -75,12 +75,21 @@ fn started(arguments: &RunArguments, place: Place) -> Result {
     let run = || match Job::read(arguments)? {
         Read::Refused(outcome) => Ok(outcome),
         Read::Job(job) => {
-            log::install(job.config()).map_err(rank::failure)?;
+            install_log(&job)?;
             let communicator = Communicator::init(&id, place.rank, place.world, job.config());
             rank::run(&job, communicator.map_err(rank::failure)?)
         }
     };
     Ok(run().unwrap_or_else(|failure| parent.tell(failure)))
+}
+
+/// Errors: a log's file that cannot be opened, by the setting that names it.
+fn install_log(job: &Job<'_>) -> Result<()> {
+    let Some(file) = &job.config().debug_file else {
+        return log::install(job.config()).map_err(rank::failure);
+    };
+    log::install(job.config())
+        .map_err(|e| Failure::unusable(format_args!("RINGSMITH_DEBUG_FILE={file}: {e}")))
 }
 
 /// Says once for all ranks what is worth saying about the settings.

@@ -3,9 +3,8 @@
 //! The only part of the program that talks to the communicator. Every rank walks the same list of
 //! cases; what rank 0 prints is gathered through the bootstrap, so no rank prints for another.
 
-use super::arguments::RunArguments;
 use super::cases::Case;
-use super::job::Job;
+use super::job::{Job, Own};
 use super::report::{Measured, Report};
 use super::sizes;
 use crate::outcome::{Failure, Outcome, Result};
@@ -54,8 +53,8 @@ pub(super) fn run(job: &Job<'_>, communicator: Communicator) -> Result {
 }
 
 /// The arguments that every rank must have been given alike: those that say which calls are made.
-fn compared(arguments: &RunArguments) -> Result<Vec<(&'static str, String)>> {
-    let (root, _) = arguments.roots()?;
+fn compared(job: &Job<'_>) -> Result<Vec<(&'static str, String)>> {
+    let arguments = job.arguments();
     Ok(vec![
         ("the collective", arguments.collective.to_string()),
         ("--min", arguments.min.to_string()),
@@ -66,16 +65,20 @@ fn compared(arguments: &RunArguments) -> Result<Vec<(&'static str, String)>> {
         ("--check", u8::from(arguments.check).to_string()),
         ("--dtype", format!("{:?}", arguments.dtype)),
         ("--op", format!("{:?}", arguments.op)),
-        ("--root", format!("{root:?}")),
+        ("--root", format!("{:?}", job.roots()?)),
         ("--inplace", format!("{:?}", arguments.inplace)),
     ])
 }
 
 fn every_case(job: &Job<'_>, communicator: &Communicator) -> Result {
     let cases = job.cases(communicator.world())?;
-    communicator.agree("arguments of `run`", &compared(job.arguments())?).map_err(failure)?;
-    if let Some((program, set)) = job.program() {
-        communicator.use_program(program, set.clone()).map_err(failure)?;
+    communicator.agree("arguments of `run`", &compared(job)?).map_err(failure)?;
+    match job.own() {
+        Some(Own::Program(program, set)) => {
+            communicator.use_program(program, set.clone()).map_err(failure)?
+        }
+        Some(Own::Schedule(schedule)) => communicator.use_schedule(schedule).map_err(failure)?,
+        None => (),
     }
     let places = communicator.all_gather_info("places", place().as_bytes()).map_err(failure)?;
     let mut report = match communicator.rank() {

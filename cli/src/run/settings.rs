@@ -9,6 +9,9 @@ use ringsmith_runtime::config::{Config, Warning};
 struct Override {
     flag: &'static str,
     setting: &'static str,
+    /// What the flag says.
+    given: String,
+    /// What the setting would have to say.
     value: String,
 }
 
@@ -24,7 +27,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<(Config, Vec<Warning>)> {
     Config::from_vars(kept.chain(given)).map_err(|error| {
         let lines = error.mistakes.iter().map(|mistake| {
             match overrides.iter().find(|o| own_name(o.setting) == mistake.name) {
-                Some(o) => format!("{} {}: {}", o.flag, o.value, mistake.detail),
+                Some(o) => format!("{} {}: {}", o.flag, o.given, mistake.detail),
                 None => mistake.to_string(),
             }
         });
@@ -34,7 +37,9 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<(Config, Vec<Warning>)> {
 
 fn overrides(arguments: &RunArguments) -> Vec<Override> {
     let mut all = Vec::new();
-    let mut put = |flag, setting, value| all.push(Override { flag, setting, value });
+    let mut put = |flag, setting, value: String| {
+        all.push(Override { flag, setting, given: value.clone(), value });
+    };
     if let Some(algorithms) = &arguments.algo {
         put("--algo", "ALGO", algorithms.clone());
     }
@@ -48,6 +53,13 @@ fn overrides(arguments: &RunArguments) -> Vec<Override> {
     if let Some(seconds) = &arguments.timeout {
         put("--timeout", "TIMEOUT_S", seconds.clone());
     }
+    // A list that names no collective is about this one, and not about the barriers between its calls.
+    let name = arguments.collective.name();
+    let lists = all.iter_mut().filter(|o| matches!(o.flag, "--algo" | "--proto"));
+    lists.filter(|o| !o.given.contains([':', ';'])).for_each(|o| o.value = format!("{name}:{}", o.given));
+    let mut put = |flag, setting, value: String| {
+        all.push(Override { flag, setting, given: value.clone(), value });
+    };
     match arguments.transport {
         None => (),
         Some(Transport::Shm) => put("--transport", "SHM_DISABLE", "0".to_owned()),

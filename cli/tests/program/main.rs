@@ -7,6 +7,7 @@ mod arguments;
 mod cache;
 mod files;
 mod golden;
+mod hostile;
 mod program;
 mod runs;
 
@@ -21,5 +22,6 @@ fn main() -> ExitCode {
     trials.extend(cache::trials());
     trials.extend(files::trials());
     trials.extend(runs::trials());
+    trials.extend(hostile::trials());
     libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).exit_code()
 }
