@@ -111,7 +111,7 @@ fn every_unusable_value_is_named_at_once() {
         ("NCCL_SOCKET_IFNAME", "eth0;eth1"),
     ]);
     for part in [
-        "RINGSMITH_INIT_TIMEOUT_S=soon (environment): a number of seconds",
+        "RINGSMITH_INIT_TIMEOUT_S=soon (environment): expected a number of seconds",
         "NCCL_ALGO=ringg (environment): \"ringg\" is unknown; did you mean \"ring\"?",
         "RINGSMITH_PORT_RANGE=9-1",
         "RINGSMITH_SLOTS=1 (environment): expected a whole number from 2 to 64",
