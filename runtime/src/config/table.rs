@@ -372,5 +372,6 @@ fn slot_bytes(config: &mut Config, text: &str) -> Result<(), String> {
 
 /// All slots of a FIFO together. Divided by the number of slots once all settings are known.
 fn buffer_bytes(text: &str) -> Result<u64, String> {
-    grammar::bytes(text).and_then(|n| if n == 0 { Err("expected a number of bytes above 0".into()) } else { Ok(n) })
+    grammar::bytes(text)
+        .and_then(|n| if n == 0 { Err("expected a number of bytes above 0".into()) } else { Ok(n) })
 }
