@@ -77,7 +77,7 @@ fn algorithms(wanted: &Wanted, collective: Collective, ranks: u32) -> Result<Fil
             return Ok(Filter::Any);
         }
         return Err(Failure::unusable(format_args!(
-            "{}: that leaves no algorithm of {collective}; there are {}",
+            "{}: that leaves no algorithm of {collective}, which has {}",
             wanted.named(filter),
             listed(all.iter().filter(|a| a.applies.holds(ranks)))
         )));

@@ -5,6 +5,7 @@ use crate::arguments::Parameters;
 use crate::outcome::{Failure, Result};
 use crate::values::{self, OneOrAll, Root};
 use clap::{ArgAction, Args, ValueEnum};
+use ringsmith_compiler::plan::MAX_RANKS;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use std::path::PathBuf;
 
@@ -66,7 +67,7 @@ pub(crate) struct RunArguments {
     #[arg(long, allow_hyphen_values = true, value_name = "R", requires = "world")]
     pub(crate) rank: Option<u32>,
     /// How many ranks there are on all hosts together
-    #[arg(long, allow_hyphen_values = true, value_name = "N", requires = "rank", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", requires = "rank", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     pub(crate) world: Option<u32>,
     /// File on a shared file system through which rank 0 passes the job's id to the others
     #[arg(long, value_name = "FILE", requires = "rank")]

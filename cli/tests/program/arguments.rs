@@ -34,6 +34,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run all_reduce --ranks 100000", &["--ranks", "100000"]),
     ("run all_reduce --rank 0", &["--world"]),
     ("run all_reduce --world 2", &["--rank"]),
+    ("run all_reduce --rank 0 --world 4294967295 --root 127.0.0.1:9", &["--world", "16384"]),
     ("run all_reduce --rank 2 --world 2", &["--rank 2", "0 to 1"]),
     ("run all_reduce --rank 0 --world 2", &["--root", "--id-file"]),
     ("run all_reduce --rank 0 --world 2 --ranks 2", &["--ranks"]),
