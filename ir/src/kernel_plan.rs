@@ -45,6 +45,8 @@ pub enum Place {
     Input(u32),
     /// A chunk of the caller's output. Written `output[3]`.
     Output(u32),
+    /// A chunk of a peer's output, where that is mapped; only ever written. Written `r1.output[3]`.
+    Peer(Rank, u32),
     /// A chunk of scratch. Written by the buffer's name, `acc[3]`.
     Scratch(Buffer, u32),
     /// The current slot of a link: as a destination the one to be published next, as a source the

@@ -15,6 +15,7 @@ pub(crate) const EXAMPLES: &str = "Examples:
   ringsmith run all_gather --ranks 3 -b 1K -e 1M -f 2 -d bfloat16 --json
   ringsmith run all_reduce --schedule ring_all_reduce.sched --ranks 8
   mpirun -np 4 ringsmith run all_reduce
+  ringsmith run all_reduce --ranks 8 --one-gpu
   ringsmith run broadcast --rank 0 --world 2 --root node0:4000 -r 1   # and --rank 1 on another host";
 
 /// The most ranks that are started on one host. Ours: each is a process with several threads.
@@ -76,6 +77,9 @@ pub(crate) struct RunArguments {
     /// Where the data lies
     #[arg(long, value_enum, default_value_t = Device::Auto)]
     pub(crate) device: Device,
+    /// Puts all ranks on the first GPU, in this process
+    #[arg(long, conflicts_with_all = ["rank", "world", "transport", "algo", "proto", "channels", "timeout"])]
+    pub(crate) one_gpu: bool,
     /// How ranks of one host talk [default: shm]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<Transport>,

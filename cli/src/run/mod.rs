@@ -10,6 +10,7 @@ pub(crate) mod child;
 mod job;
 mod local;
 mod meet;
+mod one_gpu;
 mod rank;
 mod report;
 mod settings;
@@ -37,6 +38,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
         Read::Refused(outcome) => return Ok(outcome),
     };
     install_log(&job)?;
+    if arguments.one_gpu {
+        warn(&job, 0);
+        return one_gpu::run(&job, arguments.ranks.unwrap_or(DEFAULT_RANKS));
+    }
     if let (Some(rank), Some(world)) = (arguments.rank, arguments.world) {
         if rank >= world {
             return Err(Failure::unusable(format_args!(

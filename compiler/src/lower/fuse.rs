@@ -167,7 +167,7 @@ impl LaneOps<'_> {
                 Some(self.ops[at + 1].clone())
             }
             Place::Cell(..) => None,
-            Place::Input(_) | Place::Output(_) | Place::Scratch(..) => return false,
+            Place::Input(_) | Place::Output(_) | Place::Peer(..) | Place::Scratch(..) => return false,
         };
         let origin = std::mem::take(&mut self.ops[at].origin);
         if let KernelOpKind::Move { src, .. } = &mut self.ops[user].kind {
@@ -275,11 +275,16 @@ impl LaneOps<'_> {
     /// The next op that copies a destination of the move at `at`, if it may join it.
     fn copy_of(&self, at: usize) -> Option<usize> {
         let KernelOpKind::Move { dst, .. } = &self.ops[at].kind else { return None };
-        let made = dst.iter().copied().find(|p| matches!(p, Place::Scratch(..) | Place::Output(_)))?;
-        let copy = self.next_access(at, made)?;
-        let KernelOpKind::Move { dst: to, src, post: false, .. } = &self.ops[copy].kind else { return None };
-        let is_copy = matches!(src[..], [Source { place, pre: false }] if place == made);
-        (is_copy && self.may_write_early(at, copy, to) && self.may_join(at, copy)).then_some(copy)
+        let made = dst.iter().copied().filter(|p| matches!(p, Place::Scratch(..) | Place::Output(_)));
+        made.filter_map(|made| {
+            let copy = self.next_access(at, made)?;
+            let KernelOpKind::Move { dst: to, src, post: false, .. } = &self.ops[copy].kind else {
+                return None;
+            };
+            let is_copy = matches!(src[..], [Source { place, pre: false }] if place == made);
+            (is_copy && self.may_write_early(at, copy, to) && self.may_join(at, copy)).then_some(copy)
+        })
+        .min()
     }
 
     /// Whether the local places of `to` may be written at `at` instead of at `later`.
@@ -301,7 +306,7 @@ impl LaneOps<'_> {
             .iter()
             .filter_map(|p| match p {
                 Place::Slot(link) | Place::Cell(link, _) => Some(*link),
-                Place::Input(_) | Place::Output(_) | Place::Scratch(..) => None,
+                Place::Input(_) | Place::Output(_) | Place::Peer(..) | Place::Scratch(..) => None,
             })
             .collect();
         (at..send).all(|i| {

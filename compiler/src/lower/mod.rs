@@ -7,6 +7,7 @@
 //! Neither is trusted: the result goes through the verifier again, and where fusing would deadlock
 //! or change the order of reduction on some rank only, [`lower`] falls back to the plan without it.
 
+mod direct;
 mod fuse;
 mod stage;
 
@@ -65,4 +66,19 @@ fn in_text(schedule: &Schedule, mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
         diagnostic.labels.retain(|label| seen.insert(label.span));
     }
     found
+}
+
+/// As [`lower`], for ranks that map each other's output: what would land there by way of a slot is written
+/// there by its sender, wherever the verifier agrees.
+///
+/// Errors: as [`lower`].
+pub fn lower_direct(
+    schedule: &Verified<Schedule>,
+    options: Options,
+) -> Result<Verified<KernelPlan>, Vec<Diagnostic>> {
+    let fused = fuse::fuse(stage::stage(schedule, options));
+    match direct::direct(fused).map(verify::kernel_plan) {
+        Some(Ok(plan)) => Ok(plan),
+        Some(Err(_)) | None => lower(schedule, options),
+    }
 }

@@ -345,7 +345,7 @@ pub(super) fn rename_links(kind: &mut KernelOpKind, renamed: &SecondaryMap<Link,
     let to = |link: &mut Link| *link = renamed[*link].expect("every used link has both ends");
     let place = |p: &mut Place| match p {
         Place::Slot(link) | Place::Cell(link, _) => to(link),
-        Place::Input(_) | Place::Output(_) | Place::Scratch(..) => {}
+        Place::Input(_) | Place::Output(_) | Place::Peer(..) | Place::Scratch(..) => {}
     };
     match kind {
         KernelOpKind::Wait(counter) | KernelOpKind::Signal(counter) => match counter {

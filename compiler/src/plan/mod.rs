@@ -25,6 +25,7 @@ mod direct_scatter;
 mod dissemination_barrier;
 mod double_tree_all_reduce;
 mod explain;
+pub mod gpu;
 mod halving_reduce_scatter;
 mod machine;
 mod one_shot_all_reduce;

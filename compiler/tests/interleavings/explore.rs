@@ -194,6 +194,9 @@ impl Explorer {
         match place {
             Place::Input(chunk) => Spot::User(rank, false, chunk, tile),
             Place::Output(chunk) => Spot::User(rank, !self.extent.in_place, chunk, tile),
+            Place::Peer(peer, chunk) => {
+                Spot::User(peer.as_u32() as usize, !self.extent.in_place, chunk, tile)
+            }
             Place::Scratch(buffer, chunk) => Spot::Scratch(rank, buffer.as_u32(), chunk),
             Place::Slot(link) => {
                 let counter = if writes { Counter::Full(link) } else { Counter::Free(link) };

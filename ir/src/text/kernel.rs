@@ -77,6 +77,7 @@ fn op_line(op: &KernelOpKind, scratch: &PrimaryMap<Buffer, ScratchDecl>) -> Stri
     let place = |place: Place| match place {
         Place::Input(chunk) => format!("input[{chunk}]"),
         Place::Output(chunk) => format!("output[{chunk}]"),
+        Place::Peer(rank, chunk) => format!("{rank}.output[{chunk}]"),
         Place::Scratch(buffer, chunk) => format!("{}[{chunk}]", scratch[buffer].name),
         Place::Slot(link) => format!("{link}.slot"),
         Place::Cell(link, cell) => format!("{link}.cell[{cell}]"),
@@ -110,7 +111,7 @@ fn op_line(op: &KernelOpKind, scratch: &PrimaryMap<Buffer, ScratchDecl>) -> Stri
 fn user_chunk(dst: &[Place], src: &[Source]) -> Option<u32> {
     let places = dst.iter().copied().chain(src.iter().map(|s| s.place));
     places.into_iter().find_map(|place| match place {
-        Place::Input(chunk) | Place::Output(chunk) => Some(chunk),
+        Place::Input(chunk) | Place::Output(chunk) | Place::Peer(_, chunk) => Some(chunk),
         Place::Scratch(..) | Place::Slot(_) | Place::Cell(..) => None,
     })
 }
@@ -409,6 +410,9 @@ impl<'a> Parser<'a> {
         let span = self.token.span;
         let name = self.text(span);
         let bracket = self.source[span.end as usize..].trim_start_matches([' ', '\t']).starts_with('[');
+        if self.at_peer_output(name) {
+            return self.peer_place(after, draft);
+        }
         if !bracket {
             let (link, part) = self.link_part("a place", after, draft)?;
             return match part {
@@ -439,6 +443,30 @@ impl<'a> Parser<'a> {
             return Err(self.report(Diagnostic::new(codes::CHUNK_INDEX, message, number, label)));
         }
         Ok(place)
+    }
+
+    /// Whether `r1.output` comes next.
+    fn at_peer_output(&self, name: &str) -> bool {
+        let rest = |text: &'a str, next: &str| text.trim_start_matches([' ', '\t']).strip_prefix(next);
+        let is_rank = name.strip_prefix('r').is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()));
+        let after = &self.source[self.token.span.end as usize..];
+        is_rank && rest(after, ".").and_then(|after| rest(after, "output")).is_some()
+    }
+
+    fn peer_place(&mut self, after: &str, draft: &Draft<'a>) -> Parse<Place> {
+        let rank = self.kernel_rank(after, draft)?;
+        self.expect(".", "the rank")?;
+        self.advance();
+        self.expect("[", "`output`")?;
+        let number = self.token.span;
+        let chunk = self.count("a chunk", 0, MAX_CHUNKS, codes::CHUNK_INDEX)?;
+        self.expect("]", "the chunk's number")?;
+        if let Some((chunks, _)) = draft.chunks.filter(|(chunks, _)| chunk >= *chunks) {
+            let message = structure::chunk_message("output", i64::from(chunk));
+            let label = format!("it has {chunks} chunks");
+            return Err(self.report(Diagnostic::new(codes::CHUNK_INDEX, message, number, label)));
+        }
+        Ok(Place::Peer(rank, chunk))
     }
 
     fn counter(&mut self, after: &str, draft: &Draft<'a>) -> Parse<Counter> {

@@ -139,22 +139,26 @@ struct Sequence {
 }
 
 /// One run: a number of tiles and a layout.
-struct Run<'a> {
-    plan: &'a KernelPlan,
+pub(super) struct Run<'a> {
+    pub(super) plan: &'a KernelPlan,
     tiles: u16,
     in_place: bool,
     launch: u16,
-    machine: Machine,
+    pub(super) machine: Machine,
     at: Vec<Position>,
     sequence: Vec<Sequence>,
+    /// Each lane's tick when the launch began.
+    pub(super) started: Vec<u32>,
+    /// Writes of peers' outputs in this launch: owner, op and its tick.
+    pub(super) peer_writes: Vec<(Rank, OpRef, u32)>,
     /// First location of each rank's user memory and scratch.
     per_rank: usize,
     scratch_base: Vec<usize>,
     slot_base: usize,
     cell_base: Vec<usize>,
-    lanes_of: Vec<Vec<Lane>>,
+    pub(super) lanes_of: Vec<Vec<Lane>>,
     lane_by_name: BTreeMap<LaneName, Lane>,
-    found: Vec<Diagnostic>,
+    pub(super) found: Vec<Diagnostic>,
 }
 
 impl<'a> Run<'a> {
@@ -195,6 +199,8 @@ impl<'a> Run<'a> {
             machine,
             at: Vec::new(),
             sequence: vec![Sequence::default(); links],
+            started: Vec::new(),
+            peer_writes: Vec::new(),
             per_rank,
             scratch_base,
             slot_base,
@@ -223,6 +229,7 @@ impl<'a> Run<'a> {
                 break;
             }
             self.check_balance();
+            self.check_owners_stay();
             if launch == 0 && self.plan.protocol != Protocol::Simple {
                 self.check_synchronising();
             }
@@ -242,6 +249,7 @@ impl<'a> Run<'a> {
     /// Gives every rank fresh inputs, and undefined outputs and scratch.
     fn begin(&mut self) {
         self.at = vec![Position::default(); self.plan.lanes.len()];
+        self.started = self.plan.lanes.keys().map(|l| self.machine.seen(l, l)).collect();
         for rank in (0..self.plan.ranks).map(Rank::from_u32) {
             let first = rank.index() * self.per_rank;
             let user = self.scratch_base.first().copied().unwrap_or(self.per_rank);
@@ -277,6 +285,7 @@ impl<'a> Run<'a> {
         match place {
             Place::Input(chunk) => self.user(rank, chunk, tile, false),
             Place::Output(chunk) => self.user(rank, chunk, tile, true),
+            Place::Peer(peer, chunk) => self.user(peer, chunk, tile, true),
             Place::Scratch(buffer, chunk) => {
                 rank.index() * self.per_rank + self.scratch_base[buffer.index()] + chunk as usize
             }
@@ -417,8 +426,10 @@ impl<'a> Run<'a> {
             if only_source == Some(location) && self.machine.value(location) == value {
                 continue;
             }
-            if let Place::Slot(link) = place {
-                self.sequence[link.index()].filled = true;
+            match place {
+                Place::Slot(link) => self.sequence[link.index()].filled = true,
+                Place::Peer(owner, _) => self.enter_peer(at, owner),
+                Place::Input(_) | Place::Output(_) | Place::Scratch(..) | Place::Cell(..) => {}
             }
             self.machine.write(at, location, value);
         }
@@ -434,7 +445,7 @@ impl<'a> Run<'a> {
         }
         let carried = self.machine.values.chunk(value);
         let written = dst.iter().filter_map(|p| match p {
-            Place::Output(c) => Some(*c),
+            Place::Output(c) | Place::Peer(_, c) => Some(*c),
             Place::Input(_) | Place::Scratch(..) | Place::Slot(_) | Place::Cell(..) => None,
         });
         for other in carried.into_iter().chain(written) {
@@ -487,6 +498,7 @@ impl<'a> Run<'a> {
         match place {
             Place::Input(chunk) => format!("input[{chunk}]"),
             Place::Output(chunk) => format!("output[{chunk}]"),
+            Place::Peer(rank, chunk) => format!("{rank}.output[{chunk}]"),
             Place::Scratch(buffer, chunk) => format!("{}[{chunk}]", self.plan.scratch[buffer].name),
             Place::Slot(link) => format!("{link}.slot"),
             Place::Cell(link, cell) => format!("{link}.cell[{cell}]"),
@@ -501,7 +513,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn complain(&mut self, code: &'static str, at: OpRef, message: String) {
+    pub(super) fn complain(&mut self, code: &'static str, at: OpRef, message: String) {
         let position = self.at[at.lane.index()];
         let diagnostic = wrong(code, format!("{}: {message}", self.name(at))).note(format!(
             "in launch {}, tile {}",
@@ -682,26 +694,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn check_synchronising(&mut self) {
-        for rank in 0..self.plan.ranks as usize {
-            if self.found.len() >= MAX_FOUND {
-                return;
-            }
-            for other in (0..self.plan.ranks as usize).filter(|&o| o != rank) {
-                let heard = self.lanes_of[rank]
-                    .iter()
-                    .any(|&x| self.lanes_of[other].iter().any(|&of| self.machine.has_heard(x, of)));
-                if !heard {
-                    self.found.push(
-                        wrong("V0602", format!("r{rank} may end the launch before r{other} has started it"))
-                            .note("two parities of an epoch zone are enough only if every launch hears from every rank")
-                            .help(format!("let r{rank} wait for an empty message from r{other}, or use protocol simple")),
-                    );
-                }
-            }
-        }
-    }
-
     fn check_results(&mut self) {
         if self.plan.collective == Collective::Barrier {
             self.check_barrier();
@@ -730,25 +722,6 @@ impl<'a> Run<'a> {
                             wrong("V0402", message).note(format!("{of}: {a}")).note(format!("{rank}: {b}")),
                         );
                     }
-                }
-            }
-        }
-    }
-
-    fn check_barrier(&mut self) {
-        for rank in 0..self.plan.ranks as usize {
-            if self.found.len() >= MAX_FOUND {
-                return;
-            }
-            for other in (0..self.plan.ranks as usize).filter(|&o| o != rank) {
-                let heard = self.lanes_of[rank]
-                    .iter()
-                    .any(|&x| self.lanes_of[other].iter().any(|&of| self.machine.has_heard(x, of)));
-                if !heard {
-                    self.found.push(wrong(
-                        "V0403",
-                        format!("r{rank} may leave the barrier before r{other} has entered it"),
-                    ));
                 }
             }
         }

@@ -89,6 +89,7 @@ fn check_exchange(plan: &KernelPlan, found: &mut Vec<Diagnostic>) {
                                 links.insert(link);
                             }
                             Place::Scratch(..) => complain(lane, "uses scratch, which tiles share"),
+                            Place::Peer(..) => complain(lane, "writes into a peer's output"),
                             Place::Input(_) | Place::Output(_) => {
                                 if *owner.entry((lane.rank.as_u32(), place)).or_insert(lane) != lane {
                                     complain(lane, "shares user memory with another lane");
@@ -181,7 +182,11 @@ fn check_use(
                         "uses {link}.slot outside of `wait {link}.{counter}` and `signal {link}.{other}`"
                     ))
                 }
-                Place::Slot(_) | Place::Input(_) | Place::Output(_) | Place::Scratch(..) => Ok(()),
+                Place::Slot(_)
+                | Place::Input(_)
+                | Place::Output(_)
+                | Place::Peer(..)
+                | Place::Scratch(..) => Ok(()),
             })
         }
     }
@@ -247,7 +252,7 @@ fn check_counter(plan: &KernelPlan, lane: LaneName, counter: Counter, signals: b
 fn check_place(plan: &KernelPlan, lane: LaneName, place: Place, writes: bool) -> Result<(), String> {
     match place {
         Place::Input(chunk) if writes => Err(format!("input[{chunk}] is written")),
-        Place::Input(chunk) | Place::Output(chunk) if chunk >= plan.chunks => {
+        Place::Input(chunk) | Place::Output(chunk) | Place::Peer(_, chunk) if chunk >= plan.chunks => {
             Err(format!("chunk {chunk} of {}", plan.chunks))
         }
         Place::Input(chunk) if !input_chunks(plan, lane.rank).contains(&chunk) => {
@@ -257,6 +262,14 @@ fn check_place(plan: &KernelPlan, lane: LaneName, place: Place, writes: bool) ->
             Err(format!("output[{chunk}] is no part of {}'s result", lane.rank))
         }
         Place::Input(_) | Place::Output(_) => Ok(()),
+        Place::Peer(..) if !writes => Err("a peer's output is read".to_owned()),
+        Place::Peer(peer, _) if peer.as_u32() >= plan.ranks || peer == lane.rank => {
+            Err(format!("{peer} is no peer of {}", lane.rank))
+        }
+        Place::Peer(peer, chunk) if !output_chunks(plan, peer).contains(&chunk) => {
+            Err(format!("{peer}.output[{chunk}] is no part of {peer}'s result"))
+        }
+        Place::Peer(..) => Ok(()),
         Place::Scratch(buffer, chunk) => match plan.scratch.get(buffer) {
             Some(decl) if chunk < decl.chunks => Ok(()),
             Some(decl) => Err(format!("`{}` has {} chunks, this is chunk {chunk}", decl.name, decl.chunks)),

@@ -50,6 +50,7 @@
 
 mod bounds;
 mod kernel;
+mod kernel_hearing;
 mod kernel_rules;
 mod machine;
 mod postcondition;

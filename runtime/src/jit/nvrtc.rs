@@ -31,6 +31,8 @@ impl fmt::Display for Version {
 /// not contracted; the assembler says what each kernel uses.
 pub fn options(architecture: Architecture) -> Vec<String> {
     vec![
+        // Lambdas in kernels are device functions without being told.
+        "-default-device".to_owned(),
         "--fmad=false".to_owned(),
         "--std=c++17".to_owned(),
         format!("--gpu-architecture={architecture}"),

@@ -301,3 +301,57 @@ pub(super) fn child(cache: &str) {
         assert!(kernel.entry("add_one").is_some());
     }
 }
+
+/// Generated kernels compile for every architecture that is served, without spills.
+pub(super) fn generated(nvrtc: &Nvrtc) -> Outcome {
+    use ringsmith_compiler::emit::{Access, Options, emit};
+    use ringsmith_compiler::lower;
+    use ringsmith_compiler::plan::gpu;
+    use ringsmith_ir::schedule::Protocol;
+    use ringsmith_ir::types::{Collective, DataType, ReduceOp};
+    use ringsmith_ir::{expand, verify};
+    let golden = [
+        ("one_shot", Protocol::Ll, DataType::Float32),
+        ("one_shot", Protocol::Ll128, DataType::Bfloat16),
+        ("two_shot", Protocol::Ll128, DataType::Float16),
+        ("split_two_shot", Protocol::Simple, DataType::Float32),
+        ("ring", Protocol::Simple, DataType::Int32),
+    ];
+    for (name, protocol, dtype) in golden {
+        let (collective, op) = (Collective::AllReduce, Some(ReduceOp::Sum));
+        let request = gpu::Request { collective, op, root: None, ranks: 2, bytes: 1 << 20 };
+        let plan = gpu::make(&request, name, protocol).ok_or("no such plan")?;
+        let first = |found: Vec<ringsmith_ir::diagnostic::Diagnostic>| found[0].message.clone();
+        let schedule = expand::expand(&plan.program, &plan.arguments).map_err(first)?;
+        let schedule = verify::schedule(schedule).map_err(first)?;
+        let slot_bytes = u64::from(plan.threads * plan.unroll * 16);
+        let lowered = lower::lower_direct(&schedule, lower::Options { protocol, slots: 4, slot_bytes });
+        let lowered = lowered.map_err(first)?;
+        let options = Options {
+            dtype,
+            op,
+            access: Access::Vector,
+            threads: plan.threads,
+            unroll: plan.unroll,
+            resident: 1,
+            local_ranks: 2,
+            max_blocks: 256,
+            parity_bytes: 1 << 20,
+        };
+        let kernel = emit(&lowered, &options).map_err(|e| e.to_string())?;
+        for architecture in ["sm_80", "sm_90", "sm_100"] {
+            let architecture = architecture.parse().map_err(|e| format!("{e}"))?;
+            let cubin =
+                nvrtc.compile(&kernel.name, &kernel.source, architecture).map_err(|e| e.to_string())?;
+            let entry = cubin.entry(&kernel.name).ok_or_else(|| format!("no entry {}", kernel.name))?;
+            let spilled = entry.spill_store_bytes + entry.spill_load_bytes + entry.stack_bytes;
+            ensure(spilled == 0, || format!("{} for {architecture} spills {spilled} bytes", kernel.name))?;
+            // What a launch of `threads` threads has: 65,536 registers a multiprocessor.
+            let most = 65_536 / plan.threads;
+            ensure(entry.registers <= most, || {
+                format!("{}: {} registers of {most}", kernel.name, entry.registers)
+            })?;
+        }
+    }
+    Ok(())
+}

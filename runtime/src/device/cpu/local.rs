@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::transport::Geometry;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use ringsmith_ir::entity::{Lane, Link, OpAddress, Rank};
-use ringsmith_ir::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place};
+use ringsmith_ir::kernel_plan::{Counter, KernelOp, KernelOpKind, KernelPlan, Place};
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::verify::Verified;
 use std::collections::BTreeMap;
@@ -137,6 +137,13 @@ fn check_fits(plan: &KernelPlan, geometry: &Geometry) -> Result<(), Error> {
             plan.ranks, geometry.ranks
         )));
     }
+    let is_peer = |op: &KernelOp| match &op.kind {
+        KernelOpKind::Move { dst, .. } => dst.iter().any(|p| matches!(p, Place::Peer(..))),
+        KernelOpKind::Wait(_) | KernelOpKind::Signal(_) => false,
+    };
+    if plan.lanes.values().flat_map(|lane| &lane.ops).any(is_peer) {
+        return Err(refuse("it writes into other ranks' outputs, which are not mapped here".to_owned()));
+    }
     if plan.lanes_per_lane != 1 {
         return Err(refuse(format!(
             "`lanes {}` is for devices with many blocks; this device runs one slice a lane",
@@ -250,6 +257,7 @@ impl Resolver<'_> {
         match place {
             Place::Input(chunk) => LocalPlace::Input(chunk),
             Place::Output(chunk) => LocalPlace::Output(chunk),
+            Place::Peer(..) => unreachable!("`check_fits` refuses plans that write peers' outputs"),
             Place::Scratch(buffer, chunk) => LocalPlace::Scratch(self.scratch_base[buffer.index()] + chunk),
             Place::Slot(link) => LocalPlace::Slot(self.port(link, writes)),
             Place::Cell(link, cell) => LocalPlace::Cell(self.cell(link, cell, writes)),

@@ -105,7 +105,7 @@ impl Scalar {
     }
 
     /// Bits of the accumulation type.
-    pub(super) fn acc_bits(self) -> u64 {
+    pub fn acc_bits(self) -> u64 {
         self.bits
     }
 }

@@ -1,0 +1,138 @@
+//! Emission: a proved kernel plan becomes CUDA C++ for one collective, element type and operation.
+//!
+//! The text speaks for all ranks at once. Lanes whose ops have the same shape are one *role*, which is one
+//! function; what differs between its lanes (which peer, which chunk) stands in a table that the device
+//! runtime fills in for each rank. So one cubin serves every rank of an architecture.
+//!
+//! A lane is run by several thread blocks, each on its share of every chunk and with links of its own:
+//! FIFO plans give block `b` of `B` the tiles b, b + B, ...; zone plans give each thread its lines. A value
+//! passes through the same thread of the same block on every rank, so nothing but a message orders threads.
+
+mod roles;
+mod text;
+
+pub use roles::{Column, End, LaneTable};
+
+use ringsmith_ir::kernel_plan::KernelPlan;
+use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::types::{DataType, ReduceOp};
+use ringsmith_ir::verify::Verified;
+use std::fmt;
+
+/// How the caller's buffers may be accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Access {
+    /// Every block of the caller's buffers starts at a multiple of 16 bytes.
+    Vector,
+    /// At a multiple of the element's size.
+    Element,
+    /// Anywhere.
+    Byte,
+}
+
+/// What a kernel is made for beside its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Element type.
+    pub dtype: DataType,
+    /// Operation, where the collective reduces.
+    pub op: Option<ReduceOp>,
+    /// How the caller's buffers lie.
+    pub access: Access,
+    /// Threads of a block: a multiple of 32, at most 1024.
+    pub threads: u32,
+    /// Accesses that a thread has under way at once.
+    pub unroll: u32,
+    /// Blocks that one multiprocessor holds: limits registers.
+    pub resident: u32,
+    /// Ranks that share a launch.
+    pub local_ranks: u32,
+    /// The most thread blocks that any launch of the communicator has on one rank.
+    pub max_blocks: u32,
+    /// Bytes from one parity of a zone to the other.
+    pub parity_bytes: u64,
+}
+
+/// A kernel: its text, and what a launch has to bring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The entry function.
+    pub name: String,
+    /// CUDA C++, complete.
+    pub source: String,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Lanes of a rank; the grid has a multiple of it.
+    pub lanes: u32,
+    /// How messages travel.
+    pub protocol: Protocol,
+    /// Bytes of a tile; 0 for zone plans, whose messages are whole chunks.
+    pub tile_bytes: u64,
+    /// Whether ranks write into each other's output.
+    pub writes_peers: bool,
+    /// Columns of a lane's table.
+    pub columns: u32,
+    /// For each rank, each lane's role and table.
+    pub tables: Vec<Vec<LaneTable>>,
+    /// For each role, each op's address in the schedule, for reports.
+    pub addresses: Vec<Vec<String>>,
+}
+
+/// Why a plan has no kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EmitError {
+    /// An option is out of its range; its name and what it has to be.
+    Option(&'static str, &'static str),
+    /// The plan needs what generated kernels do not have.
+    Plan(String),
+}
+
+impl fmt::Display for EmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Option(name, range) => write!(f, "`{name}` must be {range}"),
+            Self::Plan(reason) => write!(f, "no kernel can be generated for this plan: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for EmitError {}
+
+/// Generates the kernel of a plan.
+///
+/// Errors: options out of range; a plan for another operation, or with more lanes or links than a kernel
+/// has room for.
+pub fn emit(plan: &Verified<KernelPlan>, options: &Options) -> Result<Kernel, EmitError> {
+    check(plan, options)?;
+    let program = roles::extract(plan)?;
+    Ok(text::kernel(plan, options, program))
+}
+
+fn check(plan: &KernelPlan, options: &Options) -> Result<(), EmitError> {
+    let in_range =
+        |name, range, holds: bool| if holds { Ok(()) } else { Err(EmitError::Option(name, range)) };
+    in_range(
+        "threads",
+        "a multiple of 32 from 32 to 1024",
+        (32..=1024).contains(&options.threads) && options.threads.is_multiple_of(32),
+    )?;
+    in_range("unroll", "from 1 to 16", (1..=16).contains(&options.unroll))?;
+    in_range("resident", "from 1 to 32", (1..=32).contains(&options.resident))?;
+    in_range("local_ranks", "from 1 to the plan's ranks", (1..=plan.ranks).contains(&options.local_ranks))?;
+    in_range("max_blocks", "from 1 to 65535", (1..=65_535).contains(&options.max_blocks))?;
+    in_range(
+        "op",
+        "given exactly where the collective reduces",
+        plan.collective.reduces() == options.op.is_some(),
+    )?;
+    if plan.op.is_some() && plan.op != options.op {
+        return Err(EmitError::Plan("it is written for another operation".to_owned()));
+    }
+    if plan.lanes_per_lane != 1 {
+        return Err(EmitError::Plan(format!("lanes are replicated {} times", plan.lanes_per_lane)));
+    }
+    if plan.protocol == Protocol::Simple && !plan.slots.is_power_of_two() {
+        return Err(EmitError::Plan(format!("{} slots, which is no power of two", plan.slots)));
+    }
+    Ok(())
+}

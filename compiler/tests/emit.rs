@@ -1,0 +1,147 @@
+//! Emission: every planned algorithm becomes a kernel's text, the same text every time, and the text grows
+//! with the shapes of ops, not with ranks that do the same.
+
+use ringsmith_compiler::emit::{Access, EmitError, Kernel, Options, emit};
+use ringsmith_compiler::lower;
+use ringsmith_compiler::plan::{candidates, gpu, instantiate};
+use ringsmith_ir::expand::expand;
+use ringsmith_ir::kernel_plan::KernelPlan;
+use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::types::{Collective, DataType, ReduceOp};
+use ringsmith_ir::verify::{self, Verified};
+
+fn options(plan: &KernelPlan, dtype: DataType, op: ReduceOp) -> Options {
+    Options {
+        dtype,
+        op: plan.collective.reduces().then_some(op),
+        access: Access::Vector,
+        threads: 256,
+        unroll: 2,
+        resident: 1,
+        local_ranks: plan.ranks,
+        max_blocks: 256,
+        parity_bytes: 1 << 20,
+    }
+}
+
+fn lowered(
+    program: &ringsmith_ir::program::Program,
+    arguments: &ringsmith_ir::expand::Arguments,
+    protocol: Protocol,
+) -> Verified<KernelPlan> {
+    let schedule = verify::schedule(expand(program, arguments).expect("it expands")).expect("it is right");
+    let options = lower::Options { protocol, slots: 4, slot_bytes: 8 << 10 };
+    lower::lower_direct(&schedule, options).expect("it lowers")
+}
+
+fn all_reduce(name: &str, ranks: u32, protocol: Protocol) -> Verified<KernelPlan> {
+    let request = gpu::Request {
+        collective: Collective::AllReduce,
+        op: Some(ReduceOp::Sum),
+        root: None,
+        ranks,
+        bytes: 1 << 20,
+    };
+    let plan = gpu::make(&request, name, protocol).expect("the algorithm exists");
+    lowered(&plan.program, &plan.arguments, protocol)
+}
+
+fn kernel(plan: &Verified<KernelPlan>) -> Kernel {
+    emit(plan, &options(plan, DataType::Float32, ReduceOp::Sum)).expect("it emits")
+}
+
+#[test]
+fn every_algorithm_has_a_kernel_in_every_protocol() {
+    let mut kernels = 0;
+    for collective in Collective::ALL {
+        for algorithm in candidates(collective) {
+            for ranks in [2, 3, 4, 8] {
+                for &protocol in algorithm.protocols() {
+                    if !algorithm.applies.holds(ranks) {
+                        continue;
+                    }
+                    let op = collective.reduces().then_some(ReduceOp::Sum);
+                    let (program, arguments) = instantiate(algorithm, ranks, Some(ranks - 1), 1, op);
+                    let plan = lowered(&program, &arguments, protocol);
+                    let made = kernel(&plan);
+                    let what = format!("{collective} {} {protocol} {ranks}", algorithm.name);
+                    assert!(
+                        made.source.contains(&format!("void __launch_bounds__(THREADS, 1) {}(", made.name)),
+                        "{what}"
+                    );
+                    assert!(!made.source.contains("#include"), "{what}");
+                    assert_eq!(made.tables.len(), ranks as usize, "{what}");
+                    // Every op of every role says where it comes from.
+                    let addresses: usize = made.addresses.iter().map(Vec::len).sum();
+                    assert!(addresses > 0, "{what}");
+                    assert_eq!(made, kernel(&plan), "{what}: the same plan gives the same text");
+                    kernels += 1;
+                }
+            }
+        }
+    }
+    assert!(kernels > 150, "{kernels} kernels");
+}
+
+#[test]
+fn one_text_speaks_for_all_ranks() {
+    for (name, protocol) in [
+        ("one_shot", Protocol::Ll),
+        ("one_shot", Protocol::Ll128),
+        ("two_shot", Protocol::Ll128),
+        ("split_two_shot", Protocol::Simple),
+        ("ring", Protocol::Simple),
+    ] {
+        let made = kernel(&all_reduce(name, 8, protocol));
+        let lanes = made.lanes as usize;
+        // Rank 0 may start a sum in another way than the others; no more than that.
+        assert!(
+            (lanes..=lanes + 1).contains(&made.addresses.len()),
+            "{name}: {} roles",
+            made.addresses.len()
+        );
+        let rows: Vec<usize> = made.tables.iter().flatten().map(|t| t.columns.len()).collect();
+        assert!(rows.iter().all(|len| *len <= made.columns as usize));
+    }
+}
+
+#[test]
+fn large_sums_are_written_straight_into_the_peers_output() {
+    let made = kernel(&all_reduce("split_two_shot", 2, Protocol::Simple));
+    assert!(made.writes_peers);
+    assert!(made.source.contains("a.outputs[t["), "{}", made.source);
+    // The news that a lane is done waits for the last tile.
+    assert!(made.source.contains("Messages without payload speak for all tiles at once."));
+    let zone = kernel(&all_reduce("one_shot", 3, Protocol::Ll));
+    assert!(!zone.writes_peers);
+}
+
+#[test]
+fn types_and_operations_differ_in_their_arithmetic_only() {
+    let plan = all_reduce("one_shot", 2, Protocol::Ll);
+    let sum = emit(&plan, &options(&plan, DataType::Float32, ReduceOp::Sum)).expect("it emits");
+    for dtype in DataType::ALL {
+        let made = emit(&plan, &options(&plan, dtype, ReduceOp::Sum)).expect("it emits");
+        assert_eq!(made.tables, sum.tables, "{dtype}");
+        assert!(made.source.contains(&format!("#define ELEMENTS {}\n", 8 / dtype.size_bytes())), "{dtype}");
+    }
+}
+
+#[test]
+fn what_no_kernel_can_be_made_with_is_refused() {
+    let plan = all_reduce("one_shot", 2, Protocol::Ll);
+    let good = options(&plan, DataType::Float32, ReduceOp::Sum);
+    let name = |options: Options| match emit(&plan, &options) {
+        Err(EmitError::Option(name, _)) => name,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(name(Options { threads: 33, ..good }), "threads");
+    assert_eq!(name(Options { threads: 2048, ..good }), "threads");
+    assert_eq!(name(Options { unroll: 0, ..good }), "unroll");
+    assert_eq!(name(Options { resident: 0, ..good }), "resident");
+    assert_eq!(name(Options { local_ranks: 3, ..good }), "local_ranks");
+    assert_eq!(name(Options { max_blocks: 0, ..good }), "max_blocks");
+    assert_eq!(name(Options { op: None, ..good }), "op");
+    let maximum = emit(&plan, &Options { op: Some(ReduceOp::Max), ..good });
+    assert!(matches!(maximum, Err(EmitError::Plan(_))), "the plan is written for sums");
+}

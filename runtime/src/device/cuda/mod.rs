@@ -1,0 +1,58 @@
+//! The CUDA device: generated kernels on GPUs.
+//!
+//! [`OneGpu`] is a communicator whose ranks all share one GPU and one process: every call is one launch
+//! that holds all ranks' blocks, never more than run side by side. Schedules can be tried that
+//! way at any number of ranks on a single card.
+#![allow(unsafe_code)] // The driver is a C library, and kernels get addresses.
+
+mod collectives;
+mod driver;
+mod layout;
+mod one_gpu;
+
+pub use collectives::{Collectives, DeviceSlice, GpuRequest, Prepared};
+pub use driver::{CudaError, Device, DeviceMemory, Event, Graph, Stream};
+pub use layout::{Geometry, Layout};
+pub use one_gpu::{Loaded, OneGpu, Shape};
+
+use ringsmith_compiler::emit::EmitError;
+use std::fmt;
+
+/// Why a GPU cannot do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuError {
+    /// The driver's answer.
+    Cuda(CudaError),
+    /// No kernel can be generated.
+    Emit(EmitError),
+    /// NVRTC's answer.
+    Compile(String),
+    /// The plan needs more than the communicator has.
+    Plan(String),
+    /// The call does not fit the kernel.
+    Argument(String),
+}
+
+impl fmt::Display for GpuError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cuda(error) => error.fmt(f),
+            Self::Emit(error) => error.fmt(f),
+            Self::Compile(text) | Self::Plan(text) | Self::Argument(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for GpuError {}
+
+impl From<CudaError> for GpuError {
+    fn from(error: CudaError) -> Self {
+        Self::Cuda(error)
+    }
+}
+
+impl From<EmitError> for GpuError {
+    fn from(error: EmitError) -> Self {
+        Self::Emit(error)
+    }
+}
