@@ -1,7 +1,7 @@
 //! What every rank of a run knows before it meets the others: arguments, settings, and the program or
 //! schedule of `--schedule`. Whatever can be refused without the other ranks is refused here.
 
-use super::arguments::{InPlace, RunArguments};
+use super::arguments::{Device, InPlace, RunArguments};
 use super::cases::{self, Case};
 use super::settings;
 use crate::choice::{self, Wanted};
@@ -21,6 +21,7 @@ use ringsmith_runtime::bootstrap::interface;
 use ringsmith_runtime::communicator::machine_of;
 use ringsmith_runtime::config::{Config, Warning};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::thread;
 
 /// What every rank knows.
@@ -77,6 +78,14 @@ impl<'a> Job<'a> {
     /// Reads settings and files and holds the arguments against each other.
     pub(crate) fn read(arguments: &'a RunArguments) -> Result<Read<'a>> {
         arguments.roots()?;
+        if arguments.schedule.as_deref() == Some(Path::new("-")) {
+            return Err(Failure::unusable(
+                "--schedule -: every rank reads the schedule, and they cannot share standard input; name a file",
+            ));
+        }
+        if arguments.one_gpu && arguments.device == Device::Cpu {
+            return Err(Failure::unusable("--one-gpu and --device cpu contradict each other; leave one out"));
+        }
         if arguments.inplace == InPlace::Yes && !cases::has_in_place(arguments.collective) {
             let text = format!("--inplace yes: `{}` cannot be done in place", arguments.collective);
             return Err(Failure::unusable(text));

@@ -26,7 +26,23 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("hostile::proofs_show_progress_on_a_terminal", proofs_show_progress_on_a_terminal),
         Trial::test("hostile::what_is_no_schedule_is_refused", what_is_no_schedule_is_refused),
         Trial::test("hostile::full_devices_are_reported", full_devices_are_reported),
+        Trial::test("hostile::ranks_share_no_standard_input", ranks_share_no_standard_input),
+        Trial::test("hostile::one_gpu_is_no_cpu", one_gpu_is_no_cpu),
     ]
+}
+
+fn ranks_share_no_standard_input() -> Result<(), Failed> {
+    let done = run_with(["run", "all_reduce", "--schedule", "-", "-e", "8", "-n", "1"], b"");
+    assert_eq!(done.status, 2, "{}", done.stderr);
+    assert!(done.stderr.contains("cannot share standard input; name a file"), "{}", done.stderr);
+    Ok(())
+}
+
+fn one_gpu_is_no_cpu() -> Result<(), Failed> {
+    let done = run("run all_reduce --one-gpu --device cpu".split(' '));
+    assert_eq!(done.status, 2, "{}", done.stderr);
+    assert!(done.stderr.contains("contradict each other"), "{}", done.stderr);
+    Ok(())
 }
 
 fn too_few_slots_are_shown_in_the_text() -> Result<(), Failed> {

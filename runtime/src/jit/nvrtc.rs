@@ -174,7 +174,13 @@ mod tests {
         let architecture = "sm_90".parse().expect("an architecture");
         assert_eq!(
             options(architecture),
-            ["--fmad=false", "--std=c++17", "--gpu-architecture=sm_90", "--ptxas-options=-v"]
+            [
+                "-default-device",
+                "--fmad=false",
+                "--std=c++17",
+                "--gpu-architecture=sm_90",
+                "--ptxas-options=-v"
+            ]
         );
     }
 }

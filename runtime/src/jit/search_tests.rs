@@ -58,7 +58,7 @@ fn the_newest_library_of_a_folder_is_taken() {
     let lacks = |folder: &Folder| libraries(&folder.0).expect_err("something lacks");
     assert!(lacks(&Folder::new("lone").with(&["libnvrtc.so.13"])).contains("libnvrtc-builtins.so"));
     assert_eq!(lacks(&Folder::new("none").with(&["libcuda.so.1"])), "holds no libnvrtc.so");
-    assert_eq!(libraries(Path::new("/nonexistent")).expect_err("no folder"), "no such folder");
+    assert_eq!(libraries(Path::new("/proc/nonexistent")).expect_err("no folder"), "no such folder");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn places_are_taken_in_order_and_the_others_are_told() {
     let before = || {
         vec![
             (Origin::Loaded, Err("none is".to_owned())),
-            (Origin::Toolkit, Ok(vec!["/nonexistent".into(), broken.0.clone(), alias.clone()])),
+            (Origin::Toolkit, Ok(vec!["/proc/nonexistent".into(), broken.0.clone(), alias.clone()])),
         ]
     };
     let stages = before().into_iter().chain([(Origin::Python, Ok(vec![good.0.clone()]))]);
@@ -85,7 +85,7 @@ fn places_are_taken_in_order_and_the_others_are_told() {
     let text = first(before().into_iter(), open).expect_err("nothing is left").to_string();
     let expected = format!(
         "NVRTC, CUDA's run-time compiler, was not found; looked at\n  loaded by this process: none is\n  \
-         the CUDA toolkit: /nonexistent: no such folder\n  the CUDA toolkit: {}: it is broken\n\
+         the CUDA toolkit: /proc/nonexistent: no such folder\n  the CUDA toolkit: {}: it is broken\n\
          install it (pip install nvidia-cuda-nvrtc), or set RINGSMITH_NVRTC to the folder of libnvrtc.so",
         broken.0.display()
     );
@@ -120,13 +120,13 @@ fn the_setting_alone_counts() {
 fn toolkits_are_named_by_variables() {
     let toolkit = Folder::new("named").with(&["targets/x86_64-linux/lib/x", "lib64/x"]);
     let text = toolkit.0.to_str().expect("a plain path");
-    let vars = [("CUDA_PATH", text), ("CUDA_HOME", "/nonexistent"), ("PATH", "/bin")];
+    let vars = [("CUDA_PATH", text), ("CUDA_HOME", "/proc/nonexistent"), ("PATH", "/bin")];
     let vars = vars.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
     let (config, warnings) = Config::from_vars(vars).expect("settings");
     assert!(warnings.is_empty());
     let folders = Places::new(&config).toolkit_folders();
     let expected = ["lib64", "targets/x86_64-linux/lib"].map(|inside| toolkit.0.join(inside));
-    assert_eq!(folders[0], Path::new("/nonexistent"), "told as a whole, since it is not there");
+    assert_eq!(folders[0], Path::new("/proc/nonexistent"), "told as a whole, since it is not there");
     assert_eq!(folders[1..3], expected);
     assert!(folders[3..].iter().all(|folder| folder.starts_with(USUAL_TOOLKIT)));
 }

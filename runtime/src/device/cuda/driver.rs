@@ -35,7 +35,7 @@ impl fmt::Display for CudaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str(
-                "no CUDA driver: libcuda.so.1 cannot be opened; install the NVIDIA driver, or run with --device cpu",
+                "no CUDA driver: libcuda.so.1 cannot be opened; install the NVIDIA driver, or compute on the CPU",
             ),
             Self::NoDevice { ordinal, count } => write!(
                 f,
