@@ -21,6 +21,7 @@ fn options(plan: &KernelPlan, dtype: DataType, op: ReduceOp) -> Options {
         local_ranks: plan.ranks,
         max_blocks: 256,
         parity_bytes: 1 << 20,
+        slot_bytes: 32 << 10,
     }
 }
 
@@ -117,6 +118,25 @@ fn large_sums_are_written_straight_into_the_peers_output() {
 }
 
 #[test]
+fn an_end_is_waited_for_and_counted_by_one_thread() {
+    // Else a thread could look at the number of a message before another has raised it.
+    let mut ends = 0;
+    for name in ["ring", "two_shot", "split_two_shot", "tree", "rabenseifner"] {
+        let source = kernel(&all_reduce(name, 4, Protocol::Simple)).source;
+        let steps = source.lines().filter(|line| line.trim_start().starts_with("if (threadIdx.x == "));
+        for line in steps.filter(|line| line.contains("wait_f") || line.contains("++sequence[")) {
+            let after = |text: &str| {
+                let rest = line.split_once(text).map_or("", |(_, rest)| rest);
+                rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().to_owned()
+            };
+            assert_eq!(after("threadIdx.x == "), after("sequence["), "{name}: {line}");
+            ends += 1;
+        }
+    }
+    assert!(ends > 50, "{ends} lines");
+}
+
+#[test]
 fn types_and_operations_differ_in_their_arithmetic_only() {
     let plan = all_reduce("one_shot", 2, Protocol::Ll);
     let sum = emit(&plan, &options(&plan, DataType::Float32, ReduceOp::Sum)).expect("it emits");
@@ -142,6 +162,12 @@ fn what_no_kernel_can_be_made_with_is_refused() {
     assert_eq!(name(Options { local_ranks: 3, ..good }), "local_ranks");
     assert_eq!(name(Options { max_blocks: 0, ..good }), "max_blocks");
     assert_eq!(name(Options { op: None, ..good }), "op");
+    let fifo = all_reduce("split_two_shot", 2, Protocol::Simple);
+    let narrow = Options { slot_bytes: 4096, ..options(&fifo, DataType::Float32, ReduceOp::Sum) };
+    assert!(matches!(emit(&fifo, &narrow), Err(EmitError::Option("slot_bytes", _))), "a tile has 8 KiB");
+    let mesh = all_reduce("split_two_shot", 16, Protocol::Simple);
+    let few = Options { threads: 32, ..options(&mesh, DataType::Float32, ReduceOp::Sum) };
+    assert!(matches!(emit(&mesh, &few), Err(EmitError::Plan(_))), "every end of a link has a thread");
     let maximum = emit(&plan, &Options { op: Some(ReduceOp::Max), ..good });
     assert!(matches!(maximum, Err(EmitError::Plan(_))), "the plan is written for sums");
 }

@@ -19,6 +19,8 @@ struct alignas(16) Vector {
 #define SELDOM(condition) __builtin_expect(!!(condition), 0)
 
 #ifdef __CUDACC_RTC__
+// An array of a block's own.
+#define SHARED(type, name, count) __shared__ type name[count]
 DEVICE u32 load_epoch(const u32* word) {
   u32 value;
   asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
@@ -67,9 +69,26 @@ DEVICE bool load_line_ll(const u8* line, u32 flag, u64& data) {
   data = (u64)high << 32 | low;
   return first == flag && second == flag;
 }
+// A thread's 16 bytes of a line of 128. Eight threads that stay together move it as one.
 DEVICE void store_line_ll128(u8* at, u64 low, u64 high) {
   asm volatile("st.volatile.global.v2.u64 [%0], { %1, %2};" ::"l"(at), "l"(low), "l"(high) : "memory");
 }
+DEVICE Vector load_line_ll128(const u8* at) { return load_peer(at); }
+DEVICE float half_to_float(u16 bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+DEVICE u16 float_to_half(float value) {
+  u16 bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+DEVICE u16 float_to_bfloat16(float value) {
+  u16 bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
 #else
-// The CPU on which tests run this text: its shim has defined what stands above.
+// The CPU: what stands above in C++ is put here by the tests that run this text.
 #endif

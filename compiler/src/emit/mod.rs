@@ -51,6 +51,8 @@ pub struct Options {
     pub max_blocks: u32,
     /// Bytes from one parity of a zone to the other.
     pub parity_bytes: u64,
+    /// Bytes from one slot of a FIFO to the next: the largest tile of any kernel of the communicator.
+    pub slot_bytes: u64,
 }
 
 /// A kernel: its text, and what a launch has to bring.
@@ -105,6 +107,13 @@ impl std::error::Error for EmitError {}
 pub fn emit(plan: &Verified<KernelPlan>, options: &Options) -> Result<Kernel, EmitError> {
     check(plan, options)?;
     let program = roles::extract(plan)?;
+    let ends = program.tables.iter().flatten().map(|lane| lane.ends.len()).max().unwrap_or(0);
+    if ends > options.threads as usize {
+        return Err(EmitError::Plan(format!(
+            "a lane has {ends} ends of links, more than the block's {} threads",
+            options.threads
+        )));
+    }
     Ok(text::kernel(plan, options, program))
 }
 
@@ -120,6 +129,12 @@ fn check(plan: &KernelPlan, options: &Options) -> Result<(), EmitError> {
     in_range("resident", "from 1 to 32", (1..=32).contains(&options.resident))?;
     in_range("local_ranks", "from 1 to the plan's ranks", (1..=plan.ranks).contains(&options.local_ranks))?;
     in_range("max_blocks", "from 1 to 65535", (1..=65_535).contains(&options.max_blocks))?;
+    in_range(
+        "slot_bytes",
+        "a multiple of 16, and no smaller than a tile",
+        plan.protocol != Protocol::Simple
+            || (options.slot_bytes.is_multiple_of(16) && options.slot_bytes >= text::tile_bytes(options)),
+    )?;
     in_range(
         "op",
         "given exactly where the collective reduces",

@@ -35,7 +35,7 @@ fn templates() -> Tera {
     tera
 }
 
-fn tile_bytes(options: &Options) -> u64 {
+pub(super) fn tile_bytes(options: &Options) -> u64 {
     u64::from(options.threads) * u64::from(options.unroll) * 16
 }
 
@@ -89,7 +89,8 @@ impl Writer<'_> {
         context.insert("columns", &program.columns);
         context.insert("parity_bytes", &options.parity_bytes);
         context.insert("slots", &plan.slots);
-        context.insert("slot_bytes", &tile_bytes(options));
+        context.insert("tile_bytes", &tile_bytes(options));
+        context.insert("slot_bytes", &options.slot_bytes);
         context.insert("unroll", &options.unroll);
         context.insert("parts", &plan.chunks_per_block());
         context.insert("tiles", &self.tiles());
@@ -541,26 +542,27 @@ impl RoleWriter<'_> {
         self.writer.render("step_fifo.cu.tera", &context)
     }
 
-    /// Waits of one step: a thread for each, at once.
+    /// Waits of one step, at once: each end has a thread of its own, which is the one that counts its
+    /// messages, so that it never looks at a number that another is about to raise.
     fn waits(&self, waits: &[(usize, usize)]) -> String {
-        let line = |(thread, (end, op)): (usize, &(usize, usize))| {
+        let line = |(end, op): &(usize, usize)| {
             let kind = if self.role.ends[*end] { "free" } else { "full" };
             let columns = if *end == 0 { "t".to_owned() } else { format!("t + {}", 4 * end) };
             format!(
-                "        if (threadIdx.x == {thread}) wait_{kind}(a, {columns}, block, sequence[{end}], {op}, stop);"
+                "        if (threadIdx.x == {end}) wait_{kind}(a, {columns}, block, sequence[{end}], {op}, stop);"
             )
         };
-        waits.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+        waits.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
     fn signals(&self, signals: &[usize]) -> String {
-        let line = |(thread, end): (usize, &usize)| {
+        let line = |end: &usize| {
             let columns = if *end == 0 { "t".to_owned() } else { format!("t + {}", 4 * end) };
             format!(
-                "        if (threadIdx.x == {thread}) store_release(signalled({columns}, block), ++sequence[{end}]);"
+                "        if (threadIdx.x == {end}) store_release(signalled({columns}, block), ++sequence[{end}]);"
             )
         };
-        signals.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+        signals.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -337,6 +337,7 @@ pub(super) fn generated(nvrtc: &Nvrtc) -> Outcome {
             local_ranks: 2,
             max_blocks: 256,
             parity_bytes: 1 << 20,
+            slot_bytes: 32 << 10,
         };
         let kernel = emit(&lowered, &options).map_err(|e| e.to_string())?;
         for architecture in ["sm_80", "sm_90", "sm_100"] {

@@ -5,11 +5,13 @@
 //! way at any number of ranks on a single card.
 #![allow(unsafe_code)] // The driver is a C library, and kernels get addresses.
 
+mod argument;
 mod collectives;
 mod driver;
 mod layout;
 mod one_gpu;
 
+pub use argument::{Argument, Memory};
 pub use collectives::{Collectives, DeviceSlice, GpuRequest, Prepared};
 pub use driver::{CudaError, Device, DeviceMemory, Event, Graph, Stream};
 pub use layout::{Geometry, Layout};

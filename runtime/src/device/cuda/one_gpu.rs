@@ -1,11 +1,12 @@
 //! All ranks on one GPU, in one process.
 
 use super::GpuError;
+use super::argument::{Argument, Memory};
 use super::driver::{CudaError, Device, DeviceMemory, Function, Grid, HostMemory, Stream};
-use super::layout::{Geometry, Layout, Placement};
+use super::layout::{Geometry, Layout};
 use ringsmith_compiler::emit::{self, Access, Kernel};
 use ringsmith_ir::kernel_plan::KernelPlan;
-use ringsmith_ir::partition::{Chunks, UNIT_BYTES};
+use ringsmith_ir::partition::Chunks;
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::{DataType, ReduceOp};
 use ringsmith_ir::verify::Verified;
@@ -51,14 +52,9 @@ pub struct Loaded {
     dtype: DataType,
     access: Access,
     /// The argument of a launch, but for what the call brings.
-    argument: Vec<u64>,
+    argument: Argument,
     resident: u32,
-    cell_payload: u64,
-    scratch_bytes: u64,
 }
-
-/// Words of an argument in front of the ranks.
-const HEAD: usize = 5;
 
 impl OneGpu {
     /// Makes a communicator of `ranks` ranks on a GPU.
@@ -111,6 +107,7 @@ impl OneGpu {
             local_ranks: g.ranks,
             max_blocks: g.max_blocks,
             parity_bytes: g.parity_bytes(plan.protocol),
+            slot_bytes: g.slot_bytes,
         }
     }
 
@@ -124,49 +121,13 @@ impl OneGpu {
         options: &emit::Options,
         cubin: &[u8],
     ) -> Result<Loaded, GpuError> {
-        let g = self.layout.geometry();
-        if plan.protocol == Protocol::Simple && (plan.slots != g.slots || kernel.tile_bytes > g.slot_bytes) {
-            return Err(GpuError::Plan(format!(
-                "plan @{} has {} slots of {} bytes; the communicator has {} of {}",
-                plan.name, plan.slots, kernel.tile_bytes, g.slots, g.slot_bytes
-            )));
-        }
         let function = Function::load(&self.device, cubin, &kernel.name)?;
         let resident = function.resident(kernel.threads)?;
-        let placement = Placement::new(plan, &self.layout)?;
-        let base: Vec<u64> = self.scratch.iter().map(DeviceMemory::address).collect();
-        let mut argument = vec![0; HEAD + usize::from(kernel.writes_peers) * g.ranks as usize];
-        argument[4] = self.mirror.address();
-        for (rank, lanes) in kernel.tables.iter().enumerate() {
-            let report = self.mirror.address() + 8 * (1 + rank as u64 * u64::from(g.max_blocks));
-            argument.extend([0, 0, base[rank], report]);
-            argument.extend(lanes.iter().map(|lane| lane.role.map_or(u64::MAX, u64::from)));
-            for lane in lanes {
-                let first = argument.len();
-                lane.ends.iter().for_each(|end| argument.extend(placement.end(&base, *end)));
-                argument.extend(lane.columns.iter().map(|c| placement.column(&base, rank as u32, *c)));
-                argument.resize(first + kernel.columns as usize, 0);
-            }
-        }
-        let cell_bytes = placement.cell_bytes();
-        let cell_payload = match plan.protocol {
-            Protocol::Ll => cell_bytes / 2,
-            Protocol::Ll128 => cell_bytes / 128 * 120,
-            Protocol::Simple => u64::MAX,
-        };
-        // Tiles of FIFO plans are as long whatever the chunk; chunks of zone plans are scratch's as they are.
-        let scratch_bytes = match plan.protocol {
-            _ if plan.scratch.is_empty() => u64::MAX,
-            Protocol::Simple if placement.scratch_bytes() >= kernel.tile_bytes => u64::MAX,
-            Protocol::Simple => {
-                let need = kernel.tile_bytes;
-                let have = placement.scratch_bytes();
-                return Err(GpuError::Plan(format!(
-                    "its tiles need {need} bytes of scratch; there are {have}"
-                )));
-            }
-            Protocol::Ll | Protocol::Ll128 => placement.scratch_bytes(),
-        };
+        let scratch: Vec<u64> = self.scratch.iter().map(DeviceMemory::address).collect();
+        let abort = self.mirror.address();
+        let memory = Memory { scratch: &scratch, abort, reports: abort + 8 };
+        let ranks = 0..self.layout.geometry().ranks;
+        let argument = Argument::new(plan, &kernel, &self.layout, &memory, ranks)?;
         Ok(Loaded {
             function,
             plan: plan.clone(),
@@ -174,8 +135,6 @@ impl OneGpu {
             access: options.access,
             argument,
             resident,
-            cell_payload,
-            scratch_bytes,
             kernel,
         })
     }
@@ -216,7 +175,6 @@ impl OneGpu {
             return refuse(format!("{blocks} blocks a lane; from 1 to {most} run side by side"));
         }
         let size = loaded.dtype.size_bytes() as u64;
-        let parts = u64::from(plan.chunks_per_block().max(1));
         let cut = Chunks::new(plan.collective, loaded.dtype, count, plan.chunks_per_block());
         let largest = cut.largest() * size;
         if largest > loaded.largest_chunk() {
@@ -238,32 +196,19 @@ impl OneGpu {
                 "buffers at {input:#x} and {output:#x}: the kernel needs {alignment}-byte alignment"
             ));
         }
-        let units = count / (UNIT_BYTES / size);
-        let argument = &mut loaded.argument;
-        argument[0] = bytes;
-        argument[1] = units / parts;
-        argument[2] = (units % parts) | (u64::from(blocks) << 32);
-        let outputs = if loaded.kernel.writes_peers { buffers.len() } else { 0 };
-        for (word, (_, output)) in argument[HEAD..HEAD + outputs].iter_mut().zip(buffers) {
-            *word = *output;
-        }
-        let lanes = loaded.kernel.lanes as usize;
-        let stride = 4 + lanes + lanes * loaded.kernel.columns as usize;
-        for (rank, (input, output)) in buffers.iter().enumerate() {
-            let at = HEAD + outputs + rank * stride;
-            argument[at] = *input;
-            argument[at + 1] = *output;
-        }
+        loaded.argument.set_call(loaded.dtype, count, blocks, buffers);
         let grid = Grid { x: loaded.kernel.lanes * blocks, y: g.ranks, threads: loaded.kernel.threads };
         // SAFETY: the argument is what the kernel was generated to take; buffers are the caller's promise,
         // scratch lives as long as the communicator.
-        unsafe { loaded.function.launch(grid, argument, self.device.communicators() > 1, stream) }?;
+        unsafe {
+            loaded.function.launch(grid, loaded.argument.words(), self.device.communicators() > 1, stream)
+        }?;
         Ok(())
     }
 
     /// Sets the scalar of a pre-multiplied sum, as bits of the accumulation type.
     pub fn set_scalar(&self, loaded: &mut Loaded, bits: u64) {
-        loaded.argument[3] = bits;
+        loaded.argument.set_scalar(bits);
     }
 
     /// Ends every wait of every launch.
@@ -299,7 +244,7 @@ impl Loaded {
 
     /// The largest chunk, in bytes, that a message can carry.
     pub fn largest_chunk(&self) -> u64 {
-        self.cell_payload.min(self.scratch_bytes)
+        self.argument.largest_chunk()
     }
 
     pub(super) fn plan_and_type(&self) -> (&KernelPlan, DataType) {
