@@ -143,7 +143,7 @@ fn find(faults: &[Fault], threads: Threads, launches: usize, seed: u64) -> Outco
     let program = kernels::program(&folder, &texts, threads)?;
     let mut missed = Vec::new();
     for (index, (fault, one)) in faults.iter().zip(&made).enumerate() {
-        let mut machine = Machine::start(&program, &folder);
+        let mut machine = Machine::start(&program, &folder, threads);
         match launch_many(&mut machine, &[(index, one)], STARTS[0], launches, 4, &mut random) {
             Ok(()) => missed.push(fault.what),
             Err(_) => println!("found: {}", fault.what),

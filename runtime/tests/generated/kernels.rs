@@ -29,7 +29,7 @@ pub(crate) struct Made {
 }
 
 /// A program of the planner's for a number of ranks.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) name: String,
     pub(crate) collective: Collective,

@@ -74,7 +74,8 @@ fn sample(most: usize, is_together: bool, random: &mut Random) -> Vec<Made> {
     for candidate in &all {
         if is_whole() || made.len() < most {
             let shape = Shape::draw(candidate, random);
-            made.extend(kernels::make(candidate, is_together, &shape));
+            let one = kernels::make(candidate, is_together, &shape);
+            made.push(one.unwrap_or_else(|| panic!("{candidate:?} has no kernel as {shape:?}")));
         }
     }
     made
@@ -92,23 +93,32 @@ fn apart(seed: u64) -> Outcome {
     check(&made, Threads::Fibers, 40, 5, &mut random)
 }
 
-/// A few kernels for two ranks, of every form.
+/// A few kernels for two ranks: one of every form, and some of a sample. Many threads take turns here, so
+/// there are few of them.
 fn threads(seed: u64) -> Outcome {
     let mut random = Random(seed);
-    let of = |name: &str, protocol| Candidate {
-        name: name.to_owned(),
-        collective: Collective::AllReduce,
-        ranks: 2,
-        protocol,
-    };
-    let candidates = [
-        of("one_shot", Protocol::Ll),
-        of("two_shot", Protocol::Ll128),
-        of("ring", Protocol::Simple),
-        of("split_two_shot", Protocol::Simple),
+    let all: Vec<Candidate> = kernels::candidates().into_iter().filter(|c| c.ranks == 2).collect();
+    let forms = [
+        ("one_shot", Protocol::Ll),
+        ("two_shot", Protocol::Ll128),
+        ("ring", Protocol::Simple),
+        ("split_two_shot", Protocol::Simple),
     ];
-    let plain = candidates.iter().filter_map(|candidate| kernels::make(candidate, false, &Shape::plain()));
-    check(&plain.collect::<Vec<_>>(), Threads::System, if is_whole() { 60 } else { 6 }, 3, &mut random)
+    let is_form = |c: &&Candidate| {
+        c.collective == Collective::AllReduce && forms.iter().any(|f| (f.0, f.1) == (&c.name[..], c.protocol))
+    };
+    let made = |candidate: &Candidate, shape| {
+        kernels::make(candidate, false, &shape).expect("every planned algorithm has a kernel")
+    };
+    let mut chosen: Vec<Made> = all.iter().filter(is_form).map(|c| made(c, Shape::plain())).collect();
+    assert_eq!(chosen.len(), forms.len(), "every form is planned");
+    for candidate in &all {
+        if is_whole() || random.below(all.len()) < 3 {
+            let shape = Shape { threads: 32, ..Shape::draw(candidate, &mut random) };
+            chosen.push(made(candidate, shape));
+        }
+    }
+    check(&chosen, Threads::System, if is_whole() { 30 } else { 6 }, 3, &mut random)
 }
 
 /// Where counters and epochs begin: at nothing, and shortly before they wrap.
@@ -123,7 +133,7 @@ fn check(made: &[Made], threads: Threads, times: usize, in_a_row: usize, random:
     let folder = Folder::new(&format!("generated-{:x}", random.next()));
     let texts: Vec<_> = made.iter().map(|m| &m.kernel).collect();
     let program = kernels::program(&folder, &texts, threads)?;
-    let mut machine = Machine::start(&program, &folder);
+    let mut machine = Machine::start(&program, &folder, threads);
     for ranks in 2..=4 {
         let own: Vec<(usize, &Made)> = made.iter().enumerate().filter(|(_, m)| m.ranks == ranks).collect();
         for start in STARTS {
