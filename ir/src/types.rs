@@ -82,6 +82,16 @@ impl Collective {
         self.blocked() || matches!(self, Self::AllToAllV)
     }
 
+    /// Whether a rank's input is one block, where the output is the whole.
+    pub const fn input_is_block(self) -> bool {
+        matches!(self, Self::AllGather | Self::Gather)
+    }
+
+    /// Whether a rank's output is one block, where the input is the whole.
+    pub const fn output_is_block(self) -> bool {
+        matches!(self, Self::ReduceScatter | Self::Scatter)
+    }
+
     /// Whether a count is per rank and the buffers of one side hold one block a rank.
     pub const fn blocked(self) -> bool {
         matches!(self, Self::AllGather | Self::ReduceScatter | Self::Gather | Self::Scatter | Self::AllToAll)

@@ -9,6 +9,8 @@ use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use ringsmith_runtime::communicator::Request;
 use ringsmith_runtime::reference;
 
+/// Names the inputs; the same on every rank and in every run.
+pub(crate) const SEED: u64 = 1;
 /// The factor of `premulsum`: a power of two, so that exact data stays exact.
 const SCALAR: f64 = 2.0;
 
@@ -66,6 +68,14 @@ impl Case {
                 _ => Ok(request),
             });
         request.expect("sizes and roots were checked when the cases were made")
+    }
+
+    /// Where a rank's input and output start in one buffer of the larger side's size, in bytes: what in
+    /// place means.
+    pub(crate) fn in_place_offsets(&self, rank: u32) -> (u64, u64) {
+        let own = u64::from(rank) * self.count * self.dtype.size_bytes() as u64;
+        let side = |is_block: bool| if is_block { own } else { 0 };
+        (side(self.collective.input_is_block()), side(self.collective.output_is_block()))
     }
 
     /// Whether input and output may share memory.

@@ -4,11 +4,10 @@
 //! as a replayed CUDA graph, between two events, so that what is timed is the GPU.
 
 use super::arguments::RunArguments;
-use super::cases::Case;
+use super::cases::{Case, SEED};
 use super::job::Job;
-use super::report::{Measured, Report};
+use super::report::{self, Measured, Report};
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::remark;
 use ringsmith_ir::entity::Rank;
 use ringsmith_ir::types::{Collective, ReduceOp};
 use ringsmith_runtime::device::cpu::arith::Scalar;
@@ -20,15 +19,11 @@ use ringsmith_runtime::reference::{self, Data};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Names the inputs, as between processes.
-const SEED: u64 = 1;
 /// How long a check may take before its launch is aborted and told of. Ours: far above any collective of
 /// one GPU's memory.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The most calls that one graph holds; more are replayed.
 const GRAPH_CALLS: u64 = 64;
-/// The most wrong elements of one case that are named.
-const MAX_NAMED: usize = 3;
 /// From one rank's buffers to the next within the allocation: what kernels like best.
 const ALIGNMENT: u64 = 256;
 
@@ -129,20 +124,11 @@ impl<'a> Bench<'a> {
     }
 
     fn heading(&self) -> Gpu<Vec<String>> {
-        let arguments = self.arguments;
-        let check = if arguments.check { "checked" } else { "not checked" };
         let purposes = self.collectives.gpu().layout().purposes();
         let memory: Vec<String> =
             purposes.iter().map(|(what, bytes)| format!("{what} {:.1}", *bytes as f64 / 1e6)).collect();
         Ok(vec![
-            format!(
-                "ringsmith {}: {} on {} ranks, {} timed calls after {}, results {check}",
-                env!("CARGO_PKG_VERSION"),
-                arguments.collective,
-                self.ranks,
-                arguments.iters,
-                arguments.warmup
-            ),
+            report::title(self.arguments, self.ranks),
             format!("  all ranks on GPU 0, {}, in one process", self.device.name()?),
             format!("  MB of GPU memory a rank: {}", memory.join(", ")),
         ])
@@ -246,12 +232,8 @@ impl<'a> Bench<'a> {
         if !in_place {
             return ((false, 0), (true, 0));
         }
-        let own = u64::from(rank) * case.count * case.dtype.size_bytes() as u64;
-        match case.collective {
-            Collective::AllGather | Collective::Gather => ((true, own), (true, 0)),
-            Collective::ReduceScatter | Collective::Scatter => ((true, 0), (true, own)),
-            _ => ((true, 0), (true, 0)),
-        }
+        let (input, output) = case.in_place_offsets(rank);
+        ((true, input), (true, output))
     }
 
     /// Puts every rank's input where the call finds it, and something else where the output will be.
@@ -277,14 +259,10 @@ impl<'a> Bench<'a> {
             let bytes = reference.output_elements(id) * case.dtype.size_bytes() as u64;
             let mut got = vec![0; bytes as usize];
             self.receive[rank as usize].read(output.1, &mut got)?;
-            let report = reference::check(&reference, &Data::exact(SEED), id, &got);
-            wrong += report.wrong;
-            if report.wrong > 0 && !std::mem::replace(&mut self.named, true) {
-                let place = if in_place { "in place" } else { "out of place" };
-                remark(format_args!("rank {rank}: {} of {} elements, {place}:", case.collective, case.count));
-                for mismatch in report.first.iter().take(MAX_NAMED) {
-                    remark(format_args!("  {mismatch}"));
-                }
+            let found = reference::check(&reference, &Data::exact(SEED), id, &got);
+            wrong += found.wrong;
+            if found.wrong > 0 && !std::mem::replace(&mut self.named, true) {
+                report::tell_wrong(rank, case, in_place, &found);
             }
         }
         Ok(wrong)

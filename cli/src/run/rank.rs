@@ -3,23 +3,17 @@
 //! The only part of the program that talks to the communicator. Every rank walks the same list of
 //! cases; what rank 0 prints is gathered through the bootstrap, so no rank prints for another.
 
-use super::cases::Case;
+use super::cases::{Case, SEED};
 use super::job::{Job, Own};
-use super::report::{Measured, Report};
+use super::report::{self, Measured, Report};
 use super::sizes;
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::remark;
 use ringsmith_ir::entity::Rank as RankId;
 use ringsmith_ir::types::{Collective, DataType};
 use ringsmith_runtime::communicator::{Buffers, Call, Communicator, Request};
 use ringsmith_runtime::error::{Error, ExitStatus};
 use ringsmith_runtime::reference::{self, Data};
 use std::time::Instant;
-
-/// Names the inputs; the same on every rank and in every run.
-const SEED: u64 = 1;
-/// How many wrong elements of one case a rank names. Ours: enough to see a pattern.
-const MAX_NAMED: usize = 3;
 
 /// What a rank tells the others of a case, as bytes: seconds a call, and wrong elements.
 const SHARE_BYTES: usize = 16;
@@ -115,15 +109,7 @@ fn heading(job: &Job<'_>, communicator: &Communicator, places: &[Vec<u8>]) -> Ve
     /// Ranks listed one by one. Ours: a screen.
     const MAX_LISTED: usize = 16;
     let arguments = job.arguments();
-    let check = if arguments.check { "checked" } else { "not checked" };
-    let mut lines = vec![format!(
-        "ringsmith {}: {} on {} ranks, {} timed calls after {}, results {check}",
-        env!("CARGO_PKG_VERSION"),
-        arguments.collective,
-        communicator.world(),
-        arguments.iters,
-        arguments.warmup
-    )];
+    let mut lines = vec![report::title(arguments, communicator.world())];
     let listed = places.iter().enumerate().take(MAX_LISTED);
     lines.extend(listed.map(|(rank, place)| format!("  rank {rank:>3}: {}", String::from_utf8_lossy(place))));
     if places.len() > MAX_LISTED {
@@ -225,7 +211,7 @@ impl<'a> Rank<'a> {
         // No result may be right because an earlier one was left in place.
         self.receive[..whole].fill(0xa5);
         if in_place {
-            let start = self.own_block(case, len, Side::Input);
+            let start = case.in_place_offsets(rank.as_u32()).0 as usize;
             reference::fill_input(
                 &reference,
                 &Data::exact(SEED),
@@ -242,32 +228,12 @@ impl<'a> Rank<'a> {
         let reference = case.reference();
         let rank = RankId::from_u32(self.communicator.rank());
         let len = (reference.output_elements(rank) * case.dtype.size_bytes() as u64) as usize;
-        let start = if in_place { self.own_block(case, len, Side::Output) } else { 0 };
-        let report =
-            reference::check(&reference, &Data::exact(SEED), rank, &self.receive[start..start + len]);
-        if report.wrong > 0 && !std::mem::replace(&mut self.named, true) {
-            let place = if in_place { "in place" } else { "out of place" };
-            remark(format_args!(
-                "rank {}: {} of {} elements, {place}:",
-                rank.as_u32(),
-                case.collective,
-                case.count
-            ));
-            for mismatch in report.first.iter().take(MAX_NAMED) {
-                remark(format_args!("  {mismatch}"));
-            }
+        let start = if in_place { case.in_place_offsets(rank.as_u32()).1 as usize } else { 0 };
+        let found = reference::check(&reference, &Data::exact(SEED), rank, &self.receive[start..start + len]);
+        if found.wrong > 0 && !std::mem::replace(&mut self.named, true) {
+            report::tell_wrong(rank.as_u32(), case, in_place, &found);
         }
-        report.wrong
-    }
-
-    /// Where a rank's side of `len` bytes starts in a buffer of the larger side's size.
-    fn own_block(&self, case: &Case, len: usize, side: Side) -> usize {
-        let in_block = match case.collective {
-            Collective::AllGather | Collective::Gather => side == Side::Input,
-            Collective::ReduceScatter | Collective::Scatter => side == Side::Output,
-            _ => false,
-        };
-        if in_block { self.communicator.rank() as usize * len } else { 0 }
+        found.wrong
     }
 
     /// Makes one call.
@@ -308,13 +274,6 @@ impl<'a> Rank<'a> {
         }
         self.communicator.run_group(&mut calls)
     }
-}
-
-/// A side of a collective's data.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Input,
-    Output,
 }
 
 /// Memory of a size that the user chose: refused, not aborted on, if there is none.

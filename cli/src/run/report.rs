@@ -4,7 +4,8 @@ use super::arguments::RunArguments;
 use super::cases::Case;
 use super::sizes;
 use crate::outcome::Result;
-use crate::output::Output;
+use crate::output::{Output, remark};
+use ringsmith_runtime::reference;
 use serde::Serialize;
 
 /// What was measured of a case in one kind of memory.
@@ -106,6 +107,29 @@ impl Report {
             self.output.flush()?;
         }
         Ok(self.wrong)
+    }
+}
+
+/// The first line above the rows.
+pub(crate) fn title(arguments: &RunArguments, ranks: u32) -> String {
+    let check = if arguments.check { "checked" } else { "not checked" };
+    format!(
+        "ringsmith {}: {} on {ranks} ranks, {} timed calls after {}, results {check}",
+        env!("CARGO_PKG_VERSION"),
+        arguments.collective,
+        arguments.iters,
+        arguments.warmup
+    )
+}
+
+/// Names the first wrong elements of a rank.
+pub(crate) fn tell_wrong(rank: u32, case: &Case, in_place: bool, found: &reference::Report) {
+    /// Ours: enough to see a pattern.
+    const MAX_NAMED: usize = 3;
+    let place = if in_place { "in place" } else { "out of place" };
+    remark(format_args!("rank {rank}: {} of {} elements, {place}:", case.collective, case.count));
+    for mismatch in found.first.iter().take(MAX_NAMED) {
+        remark(format_args!("  {mismatch}"));
     }
 }
 

@@ -30,6 +30,23 @@ pub enum Access {
     Byte,
 }
 
+impl Access {
+    /// Bytes of an access, and the alignment that it needs.
+    pub fn bytes(self, dtype: DataType) -> usize {
+        match self {
+            Self::Vector => 16,
+            Self::Element => dtype.size_bytes(),
+            Self::Byte => 1,
+        }
+    }
+
+    /// The widest that addresses allow; `bits` is theirs and every block's length, or-ed.
+    pub fn widest(bits: u64, dtype: DataType) -> Self {
+        let all = [Self::Vector, Self::Element, Self::Byte];
+        all.into_iter().find(|a| bits.is_multiple_of(a.bytes(dtype) as u64)).unwrap_or(Self::Byte)
+    }
+}
+
 /// What a kernel is made for beside its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {

@@ -124,7 +124,6 @@ pub(super) fn extract(plan: &KernelPlan) -> Result<Program, EmitError> {
     }
     let deferred = deferred(plan);
     let lanes = by_rank.iter().map(Vec::len).max().unwrap_or(0).max(1);
-    let mut known: BTreeMap<Vec<String>, u32> = BTreeMap::new();
     let mut roles: Vec<Role> = Vec::new();
     let mut tables = Vec::new();
     for of_rank in &by_rank {
@@ -143,7 +142,6 @@ pub(super) fn extract(plan: &KernelPlan) -> Result<Program, EmitError> {
                 )));
             }
             let sends: Vec<bool> = shaper.ends.iter().map(|e| e.sends).collect();
-            let mut key: Vec<String> = ops.iter().map(|op| format!("{op:?}")).collect();
             let put_off: BTreeMap<usize, u32> = shaper
                 .ends
                 .iter()
@@ -151,27 +149,21 @@ pub(super) fn extract(plan: &KernelPlan) -> Result<Program, EmitError> {
                 .filter(|(_, end)| deferred.contains(&end.link))
                 .map(|(at, end)| (at, plan.links[end.link].messages))
                 .collect();
-            key.push(format!("{sends:?} {put_off:?}"));
-            let role = *known.entry(key).or_insert_with(|| {
+            let same = |r: &Role| r.ops == ops && r.ends == sends && r.deferred == put_off;
+            let role = roles.iter().position(same).unwrap_or_else(|| {
                 let shared = shaper.columns.iter().map(|c| Some(*c)).collect();
-                roles.push(Role {
-                    ops,
-                    ends: sends,
-                    shared,
-                    deferred: put_off,
-                    members: Vec::new(),
-                    origins,
-                });
-                roles.len() as u32 - 1
+                let members = Vec::new();
+                roles.push(Role { ops, ends: sends, shared, deferred: put_off, members, origins });
+                roles.len() - 1
             });
-            let found = &mut roles[role as usize];
+            let found = &mut roles[role];
             found.members.push(lane.name);
             for (shared, column) in found.shared.iter_mut().zip(&shaper.columns) {
                 if *shared != Some(*column) || !matches!(column, Column::Chunk(_) | Column::Number(_)) {
                     *shared = None;
                 }
             }
-            row.push(LaneTable { role: Some(role), ends: shaper.ends, columns: shaper.columns });
+            row.push(LaneTable { role: Some(role as u32), ends: shaper.ends, columns: shaper.columns });
         }
         row.resize_with(lanes, || LaneTable { role: None, ends: Vec::new(), columns: Vec::new() });
         tables.push(row);

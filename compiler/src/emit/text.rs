@@ -1,11 +1,12 @@
 //! The text of a kernel: roles through templates.
 
 use super::roles::{Column, Operand, Program, Role, Shape, Slot, Term, is_fifo};
-use super::{Access, Kernel, Options};
+use super::{Kernel, Options};
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::schedule::Protocol;
-use ringsmith_ir::types::{Collective, DataType, ReduceOp};
+use ringsmith_ir::types::{DataType, ReduceOp};
 use ringsmith_templates::TEMPLATES;
+use std::sync::OnceLock;
 use tera::{Context, Tera};
 
 /// Fills in the templates.
@@ -27,12 +28,16 @@ pub(super) fn kernel(plan: &KernelPlan, options: &Options, program: Program) -> 
     }
 }
 
-fn templates() -> Tera {
-    let mut tera = Tera::default();
-    tera.autoescape_on(Vec::<&str>::new());
-    tera.add_raw_templates(TEMPLATES.iter().map(|f| (f.name, f.text)))
-        .expect("the embedded templates are well-formed: every emission uses all of them");
-    tera
+/// The templates, parsed once.
+fn templates() -> &'static Tera {
+    static PARSED: OnceLock<Tera> = OnceLock::new();
+    PARSED.get_or_init(|| {
+        let mut tera = Tera::default();
+        tera.autoescape_on(Vec::<&str>::new());
+        tera.add_raw_templates(TEMPLATES.iter().map(|f| (f.name, f.text)))
+            .expect("the embedded templates are well-formed: every emission uses all of them");
+        tera
+    })
 }
 
 pub(super) fn tile_bytes(options: &Options) -> u64 {
@@ -49,7 +54,7 @@ fn writes_peers(program: &Program) -> bool {
 struct Writer<'a> {
     plan: &'a KernelPlan,
     options: &'a Options,
-    tera: Tera,
+    tera: &'static Tera,
 }
 
 impl Writer<'_> {
@@ -135,7 +140,7 @@ impl Writer<'_> {
     /// The tiles of the largest chunk, which is the first or the last.
     fn tiles(&self) -> String {
         let last = self.plan.chunks_per_block().saturating_sub(1);
-        let tiles = |index: u32| format!("(u32)((chunk_bytes(a, {index}) + SLOT_BYTES - 1) / SLOT_BYTES)");
+        let tiles = |index: u32| format!("(u32)((chunk_bytes(a, {index}) + TILE_BYTES - 1) / TILE_BYTES)");
         if last == 0 {
             return format!("tiles_of({})", tiles(0));
         }
@@ -144,11 +149,7 @@ impl Writer<'_> {
 
     fn access(&self, context: &mut Context) {
         let element = self.options.dtype.size_bytes();
-        let access = match self.options.access {
-            Access::Vector => 16,
-            Access::Element => element,
-            Access::Byte => 1,
-        };
+        let access = self.options.access.bytes(self.options.dtype);
         let unsigned = |bytes: usize| match bytes {
             1 => "u8",
             2 => "u16",
@@ -323,26 +324,22 @@ impl RoleWriter<'_> {
     fn linear(&self, operand: Operand) -> Option<Linear> {
         let collective = self.plan().collective;
         let fifo = is_fifo(self.plan());
-        let output_is_block = matches!(collective, Collective::ReduceScatter | Collective::Scatter);
         let at = match operand {
             Operand::Input(chunk) => {
-                let one_block = matches!(collective, Collective::AllGather | Collective::Gather);
-                format!("me.input{}", self.offset(chunk, one_block))
+                format!("me.input{}", self.offset(chunk, collective.input_is_block()))
             }
-            Operand::Output(chunk) => format!("me.output{}", self.offset(chunk, output_is_block)),
+            Operand::Output(chunk) => {
+                format!("me.output{}", self.offset(chunk, collective.output_is_block()))
+            }
             Operand::Peer { rank, chunk } => {
-                format!("a.outputs[{}]{}", self.table(rank), self.offset(chunk, output_is_block))
+                format!("a.outputs[{}]{}", self.table(rank), self.offset(chunk, collective.output_is_block()))
             }
-            Operand::Scratch(slot) if fifo => format!("(u8*){} + block * SLOT_BYTES", self.table(slot)),
+            Operand::Scratch(slot) if fifo => format!("(u8*){} + block * TILE_BYTES", self.table(slot)),
             Operand::Scratch(slot) => format!("(u8*){}", self.table(slot)),
             Operand::Fifo(_) | Operand::Cell(_) => return None,
         };
         let is_tile = fifo && matches!(operand, Operand::Scratch(_));
         Some(Linear { at, is_tile, is_early: matches!(operand, Operand::Input(_)) })
-    }
-
-    fn op_number(&self, index: usize) -> usize {
-        index
     }
 
     /// The expression that makes a word from `own[..]` and `cell[..]`.
@@ -382,7 +379,7 @@ impl RoleWriter<'_> {
         for (index, op) in self.role.ops.iter().enumerate() {
             let mut context = Context::new();
             context.insert("comment", &self.role.origins[index]);
-            context.insert("op", &self.op_number(index));
+            context.insert("op", &index);
             context.insert("unroll", &self.writer.options.unroll);
             let (users, cells, to_users, to_cells): (Vec<String>, Vec<String>, Vec<String>, Vec<String>);
             match op {
@@ -435,7 +432,7 @@ impl RoleWriter<'_> {
         (body, self.tail())
     }
 
-    /// The lane's last words, after its last tile: what `program.deferred` has taken out of the loop.
+    /// The lane's last words, after its last tile: what `Role::deferred` has taken out of the loop.
     fn tail(&self) -> String {
         let ends: Vec<(usize, u32)> = self.role.deferred.iter().map(|(end, n)| (*end, *n)).collect();
         if ends.is_empty() {
@@ -448,20 +445,20 @@ impl RoleWriter<'_> {
         ];
         for (thread, (end, messages)) in sent.iter().enumerate() {
             lines.push(format!(
-                "  if (threadIdx.x == {thread}) store_release(signalled(t + {}, block), sequence[{end}] += {messages}ull * rounds);",
-                4 * end
+                "  if (threadIdx.x == {thread}) store_release(signalled({}, block), sequence[{end}] += {messages}ull * rounds);",
+                columns(*end)
             ));
         }
         for (thread, (end, messages)) in taken.iter().enumerate() {
             let first = self.role.ops.iter().position(|op| *op == Shape::Wait(*end)).unwrap_or(0);
             lines.push(format!("  if (threadIdx.x == {thread} && rounds > 0) {{"));
             lines.push(format!(
-                "    wait_full(a, t + {}, block, sequence[{end}] + {messages}ull * rounds - 1, {first}, stop);",
-                4 * end
+                "    wait_full(a, {}, block, sequence[{end}] + {messages}ull * rounds - 1, {first}, stop);",
+                columns(*end)
             ));
             lines.push(format!(
-                "    store_release(signalled(t + {}, block), sequence[{end}] += {messages}ull * rounds);",
-                4 * end
+                "    store_release(signalled({}, block), sequence[{end}] += {messages}ull * rounds);",
+                columns(*end)
             ));
             lines.push("  }".to_owned());
         }
@@ -547,9 +544,9 @@ impl RoleWriter<'_> {
     fn waits(&self, waits: &[(usize, usize)]) -> String {
         let line = |(end, op): &(usize, usize)| {
             let kind = if self.role.ends[*end] { "free" } else { "full" };
-            let columns = if *end == 0 { "t".to_owned() } else { format!("t + {}", 4 * end) };
             format!(
-                "        if (threadIdx.x == {end}) wait_{kind}(a, {columns}, block, sequence[{end}], {op}, stop);"
+                "        if (threadIdx.x == {end}) wait_{kind}(a, {}, block, sequence[{end}], {op}, stop);",
+                columns(*end)
             )
         };
         waits.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -557,13 +554,18 @@ impl RoleWriter<'_> {
 
     fn signals(&self, signals: &[usize]) -> String {
         let line = |end: &usize| {
-            let columns = if *end == 0 { "t".to_owned() } else { format!("t + {}", 4 * end) };
             format!(
-                "        if (threadIdx.x == {end}) store_release(signalled({columns}, block), ++sequence[{end}]);"
+                "        if (threadIdx.x == {end}) store_release(signalled({}, block), ++sequence[{end}]);",
+                columns(*end)
             )
         };
         signals.iter().map(line).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Where an end's columns start.
+fn columns(end: usize) -> String {
+    if end == 0 { "t".to_owned() } else { format!("t + {}", 4 * end) }
 }
 
 #[derive(Default)]

@@ -6,6 +6,7 @@
 use super::bounds::MAX_FOUND;
 use super::kernel::{Run, wrong};
 use super::machine::OpRef;
+use crate::diagnostic::Diagnostic;
 use crate::entity::{Lane, Rank};
 use cranelift_entity::EntityRef;
 
@@ -32,39 +33,30 @@ impl Run<'_> {
     }
 
     pub(super) fn check_synchronising(&mut self) {
-        for rank in 0..self.plan.ranks as usize {
-            if self.found.len() >= MAX_FOUND {
-                return;
-            }
-            for other in (0..self.plan.ranks as usize).filter(|&o| o != rank) {
-                let heard = self.lanes_of[rank]
-                    .iter()
-                    .any(|&x| self.lanes_of[other].iter().any(|&of| self.machine.has_heard(x, of)));
-                if !heard {
-                    self.found.push(
-                        wrong("V0602", format!("r{rank} may end the launch before r{other} has started it"))
-                            .note("two parities of an epoch zone are enough only if every launch hears from every rank")
-                            .help(format!("let r{rank} wait for an empty message from r{other}, or use protocol simple")),
-                    );
-                }
-            }
-        }
+        self.each_unheard(|rank, other| {
+            wrong("V0602", format!("r{rank} may end the launch before r{other} has started it"))
+                .note("two parities of an epoch zone are enough only if every launch hears from every rank")
+                .help(format!("let r{rank} wait for an empty message from r{other}, or use protocol simple"))
+        });
     }
 
     pub(super) fn check_barrier(&mut self) {
-        for rank in 0..self.plan.ranks as usize {
+        self.each_unheard(|rank, other| {
+            wrong("V0403", format!("r{rank} may leave the barrier before r{other} has entered it"))
+        });
+    }
+
+    /// Complains of every pair of ranks of which the first has not heard from the second.
+    fn each_unheard(&mut self, complaint: impl Fn(usize, usize) -> Diagnostic) {
+        let ranks = self.plan.ranks as usize;
+        for rank in 0..ranks {
             if self.found.len() >= MAX_FOUND {
                 return;
             }
-            for other in (0..self.plan.ranks as usize).filter(|&o| o != rank) {
-                let heard = self.lanes_of[rank]
-                    .iter()
-                    .any(|&x| self.lanes_of[other].iter().any(|&of| self.machine.has_heard(x, of)));
-                if !heard {
-                    self.found.push(wrong(
-                        "V0403",
-                        format!("r{rank} may leave the barrier before r{other} has entered it"),
-                    ));
+            for other in (0..ranks).filter(|&other| other != rank) {
+                let hears = |&x: &Lane| self.lanes_of[other].iter().any(|&of| self.machine.has_heard(x, of));
+                if !self.lanes_of[rank].iter().any(hears) {
+                    self.found.push(complaint(rank, other));
                 }
             }
         }

@@ -151,16 +151,10 @@ impl Buffers<'_> {
                 let part = request.part_bytes().expect("the whole was computed from it") as usize;
                 let whole = buffer.as_mut_ptr();
                 let own = whole.wrapping_add(rank as usize * part);
-                Ok(match request.collective {
-                    Collective::AllGather | Collective::Gather => Pointers { input: own, output: whole },
-                    Collective::ReduceScatter | Collective::Scatter => Pointers { input: whole, output: own },
-                    Collective::AllReduce
-                    | Collective::Broadcast
-                    | Collective::Reduce
-                    | Collective::AllToAll
-                    | Collective::AllToAllV
-                    | Collective::SendRecv
-                    | Collective::Barrier => Pointers { input: whole, output: whole },
+                let side = |is_block: bool| if is_block { own } else { whole };
+                Ok(Pointers {
+                    input: side(request.collective.input_is_block()),
+                    output: side(request.collective.output_is_block()),
                 })
             }
         }

@@ -13,7 +13,7 @@ use crate::transport::{Connections, Fifo, Geometry, Zone};
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::partition::Chunks;
 use ringsmith_ir::schedule::Protocol;
-use ringsmith_ir::types::{Collective, DataType};
+use ringsmith_ir::types::DataType;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
@@ -95,15 +95,13 @@ impl Sizes {
     pub(crate) fn new(plan: &KernelPlan, dtype: DataType, count: u64, slot_bytes: u64) -> Self {
         let element_bytes = dtype.size_bytes() as u64;
         let cut = Chunks::new(plan.collective, dtype, count, plan.chunks_per_block());
-        let input_is_block = matches!(plan.collective, Collective::AllGather | Collective::Gather);
-        let output_is_block = matches!(plan.collective, Collective::ReduceScatter | Collective::Scatter);
         let chunks = (0..plan.chunks)
             .map(|chunk| {
                 let (whole, inside) = (cut.whole(chunk), cut.inside(chunk));
                 let start = |block: bool| if block { inside.start } else { whole.start } * element_bytes;
                 ChunkAt {
-                    input_bytes: start(input_is_block),
-                    output_bytes: start(output_is_block),
+                    input_bytes: start(plan.collective.input_is_block()),
+                    output_bytes: start(plan.collective.output_is_block()),
                     elements: whole.len,
                 }
             })

@@ -120,11 +120,7 @@ impl Collectives {
             bytes,
         };
         let block = if request.collective.blocked() { request.count * size } else { 0 };
-        let access = match alignment | block {
-            bits if bits.is_multiple_of(16) => Access::Vector,
-            bits if bits.is_multiple_of(size) => Access::Element,
-            _ => Access::Byte,
-        };
+        let access = Access::widest(alignment | block, request.dtype);
         let mut reasons = Vec::new();
         for plan in gpu::plans(&asked) {
             match self.prepare_plan(request, &plan, access) {
@@ -234,11 +230,8 @@ impl Collectives {
         let key = prepared.key;
         let part = prepared.count.saturating_mul(key.dtype.size_bytes() as u64);
         let whole = if key.collective.blocked() { part.saturating_mul(u64::from(self.ranks)) } else { part };
-        let (input, output) = match key.collective {
-            Collective::AllGather | Collective::Gather => (part, whole),
-            Collective::ReduceScatter | Collective::Scatter => (whole, part),
-            _ => (whole, whole),
-        };
+        let side = |is_block: bool| if is_block { part } else { whole };
+        let (input, output) = (side(key.collective.input_is_block()), side(key.collective.output_is_block()));
         for (rank, (send, receive)) in buffers.iter().enumerate() {
             for (side, slice, need) in [("input", send, input), ("output", receive, output)] {
                 let have = slice.memory.bytes().saturating_sub(slice.offset);

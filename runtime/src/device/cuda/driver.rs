@@ -7,8 +7,8 @@ use cudarc::driver::sys;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A call of the driver failed, or there is no driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,9 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
+/// The GPUs that this process has open.
+static OPEN: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
+
 /// The device's context is current until this is dropped; then the caller's is again.
 struct Current;
 
@@ -92,7 +95,7 @@ impl Drop for Current {
 }
 
 impl Device {
-    /// Opens a GPU.
+    /// Opens a GPU, or returns it where this process has it open.
     ///
     /// Errors: no driver, no such GPU, or what the driver says.
     pub fn open(ordinal: u32) -> Result<Arc<Self>> {
@@ -112,7 +115,15 @@ impl Device {
             check("finding the GPU", sys::cuDeviceGet(&mut handle, ordinal as i32))?;
             check("opening the GPU's context", sys::cuDevicePrimaryCtxRetain(&mut context, handle))?;
         }
-        Ok(Arc::new(Self { ordinal, handle, context, communicators: AtomicU32::new(0) }))
+        let device = Arc::new(Self { ordinal, handle, context, communicators: AtomicU32::new(0) });
+        // Communicators must know of each other: a GPU that is open is opened once.
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|known| known.strong_count() > 0);
+        if let Some(known) = open.iter().filter_map(Weak::upgrade).find(|known| known.ordinal == ordinal) {
+            return Ok(known);
+        }
+        open.push(Arc::downgrade(&device));
+        Ok(device)
     }
 
     fn enter(&self) -> Result<Current> {
@@ -131,7 +142,7 @@ impl Device {
         self.communicators.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Communicators of this process on the GPU, as far as they share this handle.
+    /// Communicators of this process on the GPU.
     pub fn communicators(&self) -> u32 {
         self.communicators.load(Ordering::Relaxed)
     }

@@ -31,6 +31,8 @@ pub enum GpuError {
     Compile(String),
     /// The plan needs more than the communicator has.
     Plan(String),
+    /// The communicator was aborted before.
+    Aborted,
     /// The call does not fit the kernel.
     Argument(String),
 }
@@ -40,6 +42,7 @@ impl fmt::Display for GpuError {
         match self {
             Self::Cuda(error) => error.fmt(f),
             Self::Emit(error) => error.fmt(f),
+            Self::Aborted => f.write_str("the communicator was aborted; make a new one"),
             Self::Compile(text) | Self::Plan(text) | Self::Argument(text) => f.write_str(text),
         }
     }

@@ -82,11 +82,6 @@ impl OneGpu {
         &self.layout
     }
 
-    /// The GPU's multiprocessors.
-    pub fn multiprocessors(&self) -> u32 {
-        self.multiprocessors
-    }
-
     /// What a kernel for this communicator is generated with.
     pub fn options(
         &self,
@@ -151,7 +146,7 @@ impl OneGpu {
     /// blocks), each rank's input and output, `blocks` thread blocks a lane.
     ///
     /// Errors: buffers that the kernel's accesses do not fit, a count beyond its zone, more blocks than run
-    /// side by side.
+    /// side by side; a communicator that was aborted.
     ///
     /// # Safety
     /// Buffers are GPU memory of the lengths that the collective prescribes, equal or apart (or in place as
@@ -166,6 +161,9 @@ impl OneGpu {
     ) -> Result<(), GpuError> {
         let g = self.layout.geometry();
         let refuse = |text: String| Err(GpuError::Argument(text));
+        if self.mirror.load(0) != 0 {
+            return Err(GpuError::Aborted);
+        }
         let plan = &loaded.plan;
         if buffers.len() != g.ranks as usize {
             return refuse(format!("buffers of {} ranks; there are {}", buffers.len(), g.ranks));
@@ -184,11 +182,7 @@ impl OneGpu {
             ));
         }
         let bytes = count * size;
-        let alignment = match loaded.access {
-            Access::Vector => 16,
-            Access::Element => size,
-            Access::Byte => 1,
-        };
+        let alignment = loaded.access.bytes(loaded.dtype) as u64;
         let blocked = if plan.collective.blocked() { bytes } else { 0 };
         let fits = |address: u64| (address | blocked).is_multiple_of(alignment);
         if let Some((input, output)) = buffers.iter().find(|(i, o)| !fits(*i) || !fits(*o)) {
@@ -211,7 +205,7 @@ impl OneGpu {
         loaded.argument.set_scalar(bits);
     }
 
-    /// Ends every wait of every launch.
+    /// Ends every wait of every launch, and the communicator with them: counters are left as they are.
     pub fn abort(&self) {
         self.mirror.store(0, 1);
     }
@@ -249,10 +243,5 @@ impl Loaded {
 
     pub(super) fn plan_and_type(&self) -> (&KernelPlan, DataType) {
         (&self.plan, self.dtype)
-    }
-
-    /// Blocks that one multiprocessor holds.
-    pub fn resident(&self) -> u32 {
-        self.resident
     }
 }
