@@ -9,6 +9,7 @@
 //! an empty one, and an empty message is one empty tile. Each end notices at once when the other's
 //! message has another size.
 
+use super::arith::copy;
 use super::execute::Links;
 use super::local::{Port, port};
 use super::wait::{Awaited, Pending, Wait, Watch};
@@ -201,7 +202,7 @@ impl Run<'_> {
             // SAFETY: the range lies within the message; the slot has room and is as large as a tile.
             unsafe {
                 let from = message.data.wrapping_add(lane.done_bytes as usize);
-                std::ptr::copy_nonoverlapping(from, fifo.payload(sequence), bytes as usize);
+                copy(fifo.payload(sequence), from, bytes as usize);
             }
             fifo.publish(sequence, bytes);
             self.links.ports[lane.port.0 as usize].sequence = sequence.wrapping_add(1);
@@ -241,7 +242,7 @@ impl Run<'_> {
             // SAFETY: the range lies within the message; the slot holds `found` bytes until released.
             unsafe {
                 let to = message.data.wrapping_add(lane.done_bytes as usize);
-                std::ptr::copy_nonoverlapping(fifo.payload(sequence).cast_const(), to, found as usize);
+                copy(to, fifo.payload(sequence).cast_const(), found as usize);
             }
             fifo.release(sequence);
             self.links.ports[lane.port.0 as usize].sequence = sequence.wrapping_add(1);

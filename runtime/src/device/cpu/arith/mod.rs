@@ -9,6 +9,7 @@
 #![allow(unsafe_code, reason = "elements are read and written in callers' memory, by pointer")]
 
 mod body;
+mod copy;
 mod divisor;
 mod element;
 mod half;
@@ -19,6 +20,7 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use copy::copy;
 pub use level::Level;
 pub use scalar::{Scalar, ScalarError};
 
@@ -156,7 +158,7 @@ impl Kernel {
         if let [only] = dst {
             if only.cast_const() != src {
                 // SAFETY: ranges that are not the same are disjoint.
-                unsafe { src.copy_to_nonoverlapping(*only, bytes) }
+                unsafe { copy(*only, src, bytes) }
             }
             return;
         }
@@ -164,7 +166,7 @@ impl Kernel {
             let len = BLOCK_BYTES.min(bytes - start);
             for to in dst.iter().filter(|to| to.cast_const() != src) {
                 // SAFETY: `start + len <= bytes`, and ranges that are not the same are disjoint.
-                unsafe { src.add(start).copy_to_nonoverlapping(to.add(start), len) }
+                unsafe { copy(to.add(start), src.add(start), len) }
             }
         }
     }
@@ -255,7 +257,7 @@ impl Kernel {
     unsafe fn repeat(&self, first: *mut u8, others: &[*mut u8], offset: usize, count: usize) {
         for to in others.iter().filter(|to| **to != first) {
             // SAFETY: within the destinations, which are disjoint if they are not the same.
-            unsafe { first.add(offset).copy_to_nonoverlapping(to.add(offset), count * self.size_bytes) }
+            unsafe { copy(to.add(offset), first.add(offset), count * self.size_bytes) }
         }
     }
 }
