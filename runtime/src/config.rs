@@ -73,6 +73,8 @@ pub struct Config {
     pub max_channels: Option<u32>,
     /// Whether the buffers of every call are checked.
     pub check_pointers: bool,
+    /// Whether several ranks may be on one GPU.
+    pub multi_rank_gpu: bool,
     /// How much is logged.
     pub debug: Level,
     /// What is logged.
@@ -116,6 +118,7 @@ impl Default for Config {
             min_channels: None,
             max_channels: None,
             check_pointers: false,
+            multi_rank_gpu: false,
             debug: Level::Warn,
             debug_subsystems: Subsystems::default(),
             debug_file: None,

@@ -6,6 +6,7 @@
 
 use crate::bootstrap::refusal::Refusal;
 use crate::config::ConfigError;
+use crate::device::cuda::GpuError;
 use crate::fault::{Reason, WithRemedy};
 use crate::launcher::LaunchError;
 use crate::unique_id::IdError;
@@ -360,6 +361,16 @@ pub enum Error {
         /// What happened, and where.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A GPU, or what runs on it.
+    #[error("rank {rank}: {operation}: {source}")]
+    Device {
+        /// The rank whose GPU it is.
+        rank: u32,
+        /// What was being done.
+        operation: String,
+        /// What happened.
+        source: GpuError,
+    },
     /// A schedule was refuted, or cannot run here.
     #[error("{schedule} is refused: {}", List(.diagnostics))]
     Rejected {
@@ -388,6 +399,7 @@ impl Error {
             | Self::Argument { .. }
             | Self::Unsupported { .. }
             | Self::Forked { .. } => ExitStatus::Unusable,
+            Self::Device { source, .. } if source.is_misuse() => ExitStatus::Unusable,
             Self::Mismatch { .. } | Self::MessageSize { .. } | Self::Rejected { .. } => ExitStatus::No,
             Self::Refused { refusal, .. } => refusal.exit_status(),
             Self::Interface { .. }
@@ -409,6 +421,7 @@ impl Error {
             | Self::Memory { .. }
             | Self::Transport { .. }
             | Self::Connections { .. }
+            | Self::Device { .. }
             | Self::Timeout { .. } => ExitStatus::WorldFailed,
         }
     }

@@ -131,13 +131,15 @@ impl InPlace {
     }
 }
 
-/// Where the data lies. This version computes on the CPU.
+/// Where the data lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Device {
-    /// The best that there is.
+    /// Host memory, in this version.
     Auto,
     /// Host memory.
     Cpu,
+    /// A GPU for each rank.
+    Cuda,
 }
 
 /// How ranks of one host talk.

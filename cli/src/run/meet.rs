@@ -5,10 +5,10 @@
 //! ranks have met.
 
 use super::job::Job;
-use super::rank::{self, failure};
+use super::rank::failure;
+use super::with_others;
 use crate::outcome::{Failure, Result};
 use ringsmith_runtime::bootstrap::Bootstrap;
-use ringsmith_runtime::communicator::Communicator;
 use ringsmith_runtime::config::grammar::HostPort;
 use ringsmith_runtime::launcher::{Launch, Launcher, Meeting};
 use ringsmith_runtime::unique_id::{UNIQUE_ID_BYTES, UniqueId};
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Is a rank that a launcher started.
 pub(super) fn launched(job: &Job<'_>, launch: &Launch) -> Result {
     let bootstrap = launch.join(job.config()).map_err(failure)?;
-    run(job, bootstrap)
+    with_others(job, bootstrap)
 }
 
 /// Is the rank that the command line says.
@@ -68,7 +68,7 @@ fn first(job: &Job<'_>, world: u32, path: &Path) -> Result {
         .map_err(|e| Failure::unusable(format_args!("--id-file {}: cannot write it: {e}", path.display())))?;
     let bootstrap = Bootstrap::connect(&id, 0, world, job.config()).map_err(failure)?.keep(root);
     drop(published);
-    run(job, bootstrap)
+    with_others(job, bootstrap)
 }
 
 /// Whether rank 0 may write its id there.
@@ -86,10 +86,6 @@ fn check_free(path: &Path) -> Result<()> {
             "--id-file {name}: the file is there and holds no id of an earlier job; it is left as it is: name another"
         ))),
     }
-}
-
-fn run(job: &Job<'_>, bootstrap: Bootstrap) -> Result {
-    rank::run(job, Communicator::over(bootstrap, job.config()).map_err(failure)?)
 }
 
 /// An id in a file, until dropped.

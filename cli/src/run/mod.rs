@@ -7,10 +7,10 @@
 pub(crate) mod arguments;
 mod cases;
 pub(crate) mod child;
+mod gpu;
 mod job;
 mod local;
 mod meet;
-mod one_gpu;
 mod rank;
 mod report;
 mod settings;
@@ -18,9 +18,10 @@ pub(crate) mod sizes;
 
 use crate::outcome::{Failure, Result};
 use crate::output::remark;
-use arguments::RunArguments;
+use arguments::{Device, RunArguments};
 use child::{Parent, Place};
 use job::{Job, Read};
+use ringsmith_runtime::bootstrap::Bootstrap;
 use ringsmith_runtime::communicator::Communicator;
 use ringsmith_runtime::launcher::Launch;
 use ringsmith_runtime::log;
@@ -38,9 +39,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
         Read::Refused(outcome) => return Ok(outcome),
     };
     install_log(&job)?;
+    if arguments.device == Device::Cuda {
+        gpu::check(&job, "--device cuda")?;
+    }
     if arguments.one_gpu {
         warn(&job, 0);
-        return one_gpu::run(&job, arguments.ranks.unwrap_or(DEFAULT_RANKS));
+        return gpu::one_gpu(&job, arguments.ranks.unwrap_or(DEFAULT_RANKS));
     }
     if let (Some(rank), Some(world)) = (arguments.rank, arguments.world) {
         if rank >= world {
@@ -81,11 +85,19 @@ fn started(arguments: &RunArguments, place: Place) -> Result {
         Read::Refused(outcome) => Ok(outcome),
         Read::Job(job) => {
             install_log(&job)?;
-            let communicator = Communicator::init(&id, place.rank, place.world, job.config());
-            rank::run(&job, communicator.map_err(rank::failure)?)
+            let bootstrap = Bootstrap::connect(&id, place.rank, place.world, job.config());
+            with_others(&job, bootstrap.map_err(rank::failure)?)
         }
     };
     Ok(run().unwrap_or_else(|failure| parent.tell(failure)))
+}
+
+/// Is one of ranks that have come together, on the device that was asked for.
+fn with_others(job: &Job<'_>, bootstrap: Bootstrap) -> Result {
+    if job.arguments().device == Device::Cuda {
+        return gpu::member(job, bootstrap);
+    }
+    rank::run(job, Communicator::over(bootstrap, job.config()).map_err(rank::failure)?)
 }
 
 /// Errors: a log's file that cannot be opened, by the setting that names it.

@@ -5,7 +5,7 @@
 
 use super::cases::{Case, SEED};
 use super::job::{Job, Own};
-use super::report::{self, Measured, Report};
+use super::report::{self, Measured};
 use super::sizes;
 use crate::outcome::{Failure, Outcome, Result};
 use ringsmith_ir::entity::Rank as RankId;
@@ -34,20 +34,31 @@ pub(super) fn failure(error: Error) -> Failure {
 /// told of.
 pub(super) fn run(job: &Job<'_>, communicator: Communicator) -> Result {
     let outcome = every_case(job, &communicator);
+    leave(outcome, communicator, Communicator::abort, Communicator::finish)
+}
+
+/// Leaves in good order, or tells the others why not.
+pub(super) fn leave<C>(
+    outcome: Result,
+    communicator: C,
+    abort: fn(&C, &str),
+    finish: fn(C) -> std::result::Result<(), Error>,
+) -> Result {
     match outcome {
-        Ok(outcome) => communicator.finish().map(|()| outcome).map_err(failure),
+        Ok(outcome) => finish(communicator).map(|()| outcome).map_err(failure),
         Err(failed) => {
-            communicator.abort(match &failed {
+            let reason = match &failed {
                 Failure::Message { text, .. } => text,
                 Failure::OutputClosed => "the reader of its standard output has gone",
-            });
+            };
+            abort(&communicator, reason);
             Err(failed)
         }
     }
 }
 
 /// The arguments that every rank must have been given alike: those that say which calls are made.
-fn compared(job: &Job<'_>) -> Result<Vec<(&'static str, String)>> {
+pub(super) fn compared(job: &Job<'_>) -> Result<Vec<(&'static str, String)>> {
     let arguments = job.arguments();
     Ok(vec![
         ("the collective", arguments.collective.to_string()),
@@ -75,47 +86,58 @@ fn every_case(job: &Job<'_>, communicator: &Communicator) -> Result {
         None => (),
     }
     let places = communicator.all_gather_info("places", place().as_bytes()).map_err(failure)?;
-    let mut report = match communicator.rank() {
-        0 => Some(Report::new(job.arguments(), &heading(job, communicator, &places))?),
-        _ => None,
-    };
+    let heading = (communicator.rank() == 0).then(|| heading(job, communicator, &places));
     let mut rank = Rank::new(job, communicator, &cases)?;
-    let mut wrong = 0;
-    for case in &cases {
-        let mut measured = Vec::new();
-        for &in_place in job.arguments().inplace.kinds() {
-            if in_place && !case.has_in_place() {
-                continue;
-            }
-            measured.push(rank.measure(case, in_place)?);
-        }
-        wrong += measured.iter().filter_map(|m| m.wrong).sum::<u64>();
-        if let Some(report) = &mut report {
-            report.row(case, &measured)?;
-        }
-    }
-    if let Some(report) = report {
-        report.close()?;
-    }
-    Ok(if wrong == 0 { Outcome::Done } else { Outcome::No })
+    report::table(job.arguments(), heading, &cases, |case, in_place| rank.measure(case, in_place))
 }
 
 /// Where this process runs, for the heading.
-fn place() -> String {
+pub(super) fn place() -> String {
     format!("pid {} on {}", std::process::id(), ringsmith_runtime::bootstrap::host::name())
 }
 
 fn heading(job: &Job<'_>, communicator: &Communicator, places: &[Vec<u8>]) -> Vec<String> {
+    let mut lines = vec![report::title(job.arguments(), communicator.world())];
+    lines.extend(listed(places));
+    lines
+}
+
+/// Where every rank runs, one a line.
+pub(super) fn listed(places: &[Vec<u8>]) -> Vec<String> {
     /// Ranks listed one by one. Ours: a screen.
     const MAX_LISTED: usize = 16;
-    let arguments = job.arguments();
-    let mut lines = vec![report::title(arguments, communicator.world())];
-    let listed = places.iter().enumerate().take(MAX_LISTED);
-    lines.extend(listed.map(|(rank, place)| format!("  rank {rank:>3}: {}", String::from_utf8_lossy(place))));
+    let first = places.iter().enumerate().take(MAX_LISTED);
+    let line =
+        |(rank, place): (usize, &Vec<u8>)| format!("  rank {rank:>3}: {}", String::from_utf8_lossy(place));
+    let mut lines: Vec<String> = first.map(line).collect();
     if places.len() > MAX_LISTED {
         lines.push(format!("  and {} more", places.len() - MAX_LISTED));
     }
     lines
+}
+
+/// The slowest rank's time and the wrong elements of all ranks, whose words `gather` brings together.
+pub(super) fn shared(
+    seconds: f64,
+    wrong: u64,
+    gather: impl FnOnce(&[u8]) -> std::result::Result<Vec<Vec<u8>>, Error>,
+) -> Result<(f64, u64)> {
+    let mut own = [0; SHARE_BYTES];
+    own[..8].copy_from_slice(&seconds.to_le_bytes());
+    own[8..].copy_from_slice(&wrong.to_le_bytes());
+    let (mut slowest, mut sum) = (0f64, 0u64);
+    for (rank, share) in gather(&own).map_err(failure)?.iter().enumerate() {
+        let share: &[u8; SHARE_BYTES] = share.as_slice().try_into().map_err(|_| {
+            let version = env!("CARGO_PKG_VERSION");
+            Failure::world(format_args!(
+                "rank {rank} sent results of another form; is it ringsmith {version} too?"
+            ))
+        })?;
+        let (time, wrong) = share.split_at(8);
+        slowest = slowest.max(f64::from_le_bytes(time.try_into().expect("8 bytes")));
+        sum = sum.saturating_add(u64::from_le_bytes(wrong.try_into().expect("8 bytes")));
+    }
+    Ok((slowest, sum))
 }
 
 /// A rank's memory and place.
@@ -165,7 +187,8 @@ impl<'a> Rank<'a> {
             self.call(case, &request, in_place).map_err(failure)?;
         }
         let seconds = start.elapsed().as_secs_f64() / arguments.iters as f64;
-        let (seconds, wrong) = self.share(seconds, wrong)?;
+        let gather = |own: &[u8]| self.communicator.all_gather_info("results", own);
+        let (seconds, wrong) = shared(seconds, wrong, gather)?;
         Ok(Measured { in_place, time_us: seconds * 1e6, wrong: arguments.check.then_some(wrong), plan })
     }
 
@@ -178,27 +201,6 @@ impl<'a> Rank<'a> {
             return self.communicator.run(&barrier, nothing).map_err(failure);
         }
         self.communicator.all_gather_info("line up", &[]).map(|_| ()).map_err(failure)
-    }
-
-    /// The slowest rank's time and the wrong elements of all ranks.
-    fn share(&self, seconds: f64, wrong: u64) -> Result<(f64, u64)> {
-        let mut own = [0; SHARE_BYTES];
-        own[..8].copy_from_slice(&seconds.to_le_bytes());
-        own[8..].copy_from_slice(&wrong.to_le_bytes());
-        let all = self.communicator.all_gather_info("results", &own).map_err(failure)?;
-        let (mut slowest, mut sum) = (0f64, 0u64);
-        for (rank, share) in all.iter().enumerate() {
-            let share: &[u8; SHARE_BYTES] = share.as_slice().try_into().map_err(|_| {
-                let version = env!("CARGO_PKG_VERSION");
-                Failure::world(format_args!(
-                    "rank {rank} sent results of another form; is it ringsmith {version} too?"
-                ))
-            })?;
-            let (time, wrong) = share.split_at(8);
-            slowest = slowest.max(f64::from_le_bytes(time.try_into().expect("8 bytes")));
-            sum = sum.saturating_add(u64::from_le_bytes(wrong.try_into().expect("8 bytes")));
-        }
-        Ok((slowest, sum))
     }
 
     /// Puts the input where a call finds it, and something else where the output will be.

@@ -3,7 +3,7 @@
 use super::arguments::RunArguments;
 use super::cases::Case;
 use super::sizes;
-use crate::outcome::Result;
+use crate::outcome::{Outcome, Result};
 use crate::output::{Output, remark};
 use ringsmith_runtime::reference;
 use serde::Serialize;
@@ -19,6 +19,34 @@ pub(crate) struct Measured {
     pub(crate) wrong: Option<u64>,
     /// What ran.
     pub(crate) plan: String,
+}
+
+/// Measures every case in each kind of memory that was asked for. `heading`: of the process that prints.
+pub(super) fn table(
+    arguments: &RunArguments,
+    heading: Option<Vec<String>>,
+    cases: &[Case],
+    mut measure: impl FnMut(&Case, bool) -> Result<Measured>,
+) -> Result {
+    let mut report = heading.map(|lines| Report::new(arguments, &lines)).transpose()?;
+    let mut wrong = 0;
+    for case in cases {
+        let mut measured = Vec::new();
+        for &in_place in arguments.inplace.kinds() {
+            if in_place && !case.has_in_place() {
+                continue;
+            }
+            measured.push(measure(case, in_place)?);
+        }
+        wrong += measured.iter().filter_map(|m| m.wrong).sum::<u64>();
+        if let Some(report) = &mut report {
+            report.row(case, &measured)?;
+        }
+    }
+    if let Some(report) = report {
+        report.close()?;
+    }
+    Ok(if wrong == 0 { Outcome::Done } else { Outcome::No })
 }
 
 /// One row of `run --json`.

@@ -47,13 +47,29 @@ impl Timings {
     pub fn total(&self) -> Duration {
         self.arguments + self.topology + self.connections + self.proxies
     }
+
+    pub(super) fn tell(&self, rank: u32, world: u32) {
+        tracing::info!(
+            target: "ringsmith::init",
+            "rank {rank} of {world}: init complete in {:.3} s (arguments {:.3}, topology {:.3}, connections {:.3}, proxies {:.3})",
+            self.total().as_secs_f64(),
+            self.arguments.as_secs_f64(),
+            self.topology.as_secs_f64(),
+            self.connections.as_secs_f64(),
+            self.proxies.as_secs_f64()
+        );
+    }
 }
 
 /// Measures one phase after the other.
-struct Clock(Instant);
+pub(super) struct Clock(Instant);
 
 impl Clock {
-    fn lap(&mut self) -> Duration {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(super) fn lap(&mut self) -> Duration {
         let lap = self.0.elapsed();
         self.0 = Instant::now();
         lap
@@ -62,14 +78,14 @@ impl Clock {
 
 /// See [`Communicator::init`].
 pub(super) fn init(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Result<Communicator, Error> {
-    let clock = Clock(Instant::now());
+    let clock = Clock::start();
     check_arguments(rank, world)?;
     over(config, clock, world, || Bootstrap::connect(id, rank, world, config))
 }
 
 /// See [`Communicator::over`].
 pub(super) fn init_over(bootstrap: Bootstrap, config: &Config) -> Result<Communicator, Error> {
-    let clock = Clock(Instant::now());
+    let clock = Clock::start();
     let world = bootstrap.world();
     check_arguments(bootstrap.rank(), world)?;
     over(config, clock, world, || Ok(bootstrap))
@@ -90,7 +106,7 @@ fn over(
 
     let bootstrap = connect()?;
     let rank = bootstrap.rank();
-    agree_on_settings(&bootstrap, config, &geometry)?;
+    agree_on_settings(&bootstrap, config, ("geometry of links", format!("{geometry:?}")))?;
     let cores = smallest_core_count(&bootstrap)?;
     timings.topology = clock.lap();
 
@@ -107,15 +123,7 @@ fn over(
     let links = Links::new(&connections, geometry);
     timings.proxies = clock.lap();
 
-    tracing::info!(
-        target: "ringsmith::init",
-        "rank {rank} of {world}: init complete in {:.3} s (arguments {:.3}, topology {:.3}, connections {:.3}, proxies {:.3})",
-        timings.total().as_secs_f64(),
-        timings.arguments.as_secs_f64(),
-        timings.topology.as_secs_f64(),
-        timings.connections.as_secs_f64(),
-        timings.proxies.as_secs_f64()
-    );
+    timings.tell(rank, world);
     let state = State {
         links,
         scratch: Scratch::new(rank),
@@ -149,7 +157,7 @@ fn check_network(config: &Config) -> Result<(), Error> {
     }
 }
 
-fn check_arguments(rank: u32, world: u32) -> Result<(), Error> {
+pub(super) fn check_arguments(rank: u32, world: u32) -> Result<(), Error> {
     let refuse = |detail: String| Err(Error::Argument { operation: "init", detail });
     if world == 0 || world > MAX_WORLD {
         return refuse(format!("a communicator of {world} ranks; there must be 1 to {MAX_WORLD}"));
@@ -184,14 +192,18 @@ fn connecting(rank: u32, source: crate::transport::LinkError) -> Error {
     Error::Connections { rank, source: Box::new(source) }
 }
 
-/// Every rank must be of one version and read the same settings.
-fn agree_on_settings(bootstrap: &Bootstrap, config: &Config, geometry: &Geometry) -> Result<(), Error> {
+/// Every rank must be of one version, read the same settings, and have the same of something special.
+pub(super) fn agree_on_settings(
+    bootstrap: &Bootstrap,
+    config: &Config,
+    (name, value): (&str, String),
+) -> Result<(), Error> {
     let mut values: Vec<(String, String)> = vec![
         ("version of ringsmith".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-        ("geometry of links".to_owned(), format!("{geometry:?}")),
+        (name.to_owned(), value),
     ];
     values.extend(config.agreement().into_iter().map(|(name, value)| (format!("RINGSMITH_{name}"), value)));
-    // The geometry follows from settings: where one of those differs, that is what to mend.
+    // What is special follows from settings: where one of those differs, that is what to mend.
     values.rotate_left(2);
     bootstrap.agree("settings", &values)
 }

@@ -8,11 +8,13 @@
 //! After an error in a call the communicator is broken, the other ranks are told why, and every later
 //! call returns the first reason.
 
+mod gpu;
 mod init;
 mod planning;
 mod ready;
 mod request;
 
+pub use gpu::GpuCommunicator;
 pub use init::{Timings, machine_of};
 pub use request::{Buffers, Call, Request};
 

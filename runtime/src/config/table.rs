@@ -279,6 +279,14 @@ pub const SETTINGS: &[Setting] = &[
         Apply(|c, v| grammar::switch(v).map(|on| c.check_pointers = on)),
     )
     .nccl("NCCL_CHECK_POINTERS"),
+    row(
+        "MULTI_RANK_GPU_ENABLE",
+        "0 or 1",
+        "0",
+        "Allows several ranks on one GPU.",
+        Apply(|c, v| grammar::switch(v).map(|on| c.multi_rank_gpu = on)),
+    )
+    .nccl("NCCL_MULTI_RANK_GPU_ENABLE"),
     // Telling.
     row(
         "DEBUG",
@@ -335,8 +343,6 @@ pub const SETTINGS: &[Setting] = &[
         .nccl("NCCL_P2P_DISABLE"),
     row("LAUNCH_ORDER_IMPLICIT", "0 or 1", "0", "Orders communicators by the order of calls.", NoEffect)
         .nccl("NCCL_LAUNCH_ORDER_IMPLICIT"),
-    row("MULTI_RANK_GPU_ENABLE", "0 or 1", "0", "Allows several ranks on one GPU.", NoEffect)
-        .nccl("NCCL_MULTI_RANK_GPU_ENABLE"),
 ];
 
 /// Names with a known prefix that are not settings of a communications library: other programs and

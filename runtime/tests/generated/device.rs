@@ -219,13 +219,17 @@ impl Communicator {
         let (plan, kernel) = (&made.plan, &made.kernel);
         let collective = plan.collective;
         let size = made.dtype.size_bytes() as u64;
-        let memory = Memory { scratch: &self.scratch, abort: self.abort, reports: self.reports };
+        let memory = |first: u32| Memory {
+            scratch: &self.scratch,
+            abort: self.abort,
+            reports: self.reports + 8 * u64::from(first * g.max_blocks),
+        };
         let in_a_launch = if made.together { self.ranks } else { 1 };
         let groups: Vec<_> =
             (0..self.ranks / in_a_launch).map(|g| g * in_a_launch..(g + 1) * in_a_launch).collect();
         let arguments: Result<Vec<Argument>, _> = groups
             .iter()
-            .map(|ranks| Argument::new(plan, kernel, &self.layout, &memory, ranks.clone()))
+            .map(|ranks| Argument::new(plan, kernel, &self.layout, &memory(ranks.start), ranks.clone()))
             .collect();
         let mut arguments = arguments.map_err(|error| format!("{}: {error}", made.name))?;
 
@@ -284,7 +288,8 @@ impl Communicator {
             .collect();
         expected::run(plan, &call, &mut images);
         for (stream, argument) in arguments.iter_mut().enumerate() {
-            argument.set_call(made.dtype, count, blocks, &buffers);
+            let own = &buffers[groups[stream].start as usize..groups[stream].end as usize];
+            argument.set_call(made.dtype, count, blocks, own, buffers.iter().map(|(_, output)| *output));
             argument.set_scalar(Scalar::from_element_bits(made.dtype, request.scalar).acc_bits());
             let bytes = argument.words().len() as u64 * 8;
             let at = machine.take(bytes);

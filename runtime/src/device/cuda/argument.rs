@@ -23,7 +23,7 @@ pub struct Memory<'a> {
     pub scratch: &'a [u64],
     /// The abort word.
     pub abort: u64,
-    /// Each rank's words for what its blocks wait for, one after the other.
+    /// The launched ranks' words for what their blocks wait for, one rank after the other.
     pub reports: u64,
 }
 
@@ -31,7 +31,6 @@ pub struct Memory<'a> {
 #[derive(Clone, Debug)]
 pub struct Argument {
     words: Vec<u64>,
-    ranks: Range<u32>,
     outputs: usize,
     stride: usize,
     parts: u64,
@@ -61,9 +60,9 @@ impl Argument {
         let outputs = if kernel.writes_peers { g.ranks as usize } else { 0 };
         let mut words = vec![0; HEAD + outputs];
         words[4] = memory.abort;
-        for rank in ranks.clone() {
+        for (place, rank) in (0u64..).zip(ranks.clone()) {
             let lanes = &kernel.tables[rank as usize];
-            let report = memory.reports + 8 * u64::from(rank) * u64::from(g.max_blocks);
+            let report = memory.reports + 8 * place * u64::from(g.max_blocks);
             words.extend([0, 0, base[rank as usize], report]);
             words.extend(lanes.iter().map(|lane| lane.role.map_or(u64::MAX, u64::from)));
             for lane in lanes {
@@ -76,7 +75,6 @@ impl Argument {
         let lanes = kernel.lanes as usize;
         Ok(Self {
             words,
-            ranks,
             outputs,
             stride: RANK_HEAD + lanes + lanes * kernel.columns as usize,
             parts: u64::from(plan.chunks_per_block().max(1)),
@@ -90,19 +88,27 @@ impl Argument {
     }
 
     /// What a call brings: elements (of a rank, where the collective has blocks), thread blocks of a lane,
-    /// and each rank's input and output.
-    pub fn set_call(&mut self, dtype: DataType, count: u64, blocks: u32, buffers: &[(u64, u64)]) {
+    /// each launched rank's input and output, and every rank's output, of which a kernel takes notice only if
+    /// it writes into peers'.
+    pub fn set_call(
+        &mut self,
+        dtype: DataType,
+        count: u64,
+        blocks: u32,
+        own: &[(u64, u64)],
+        outputs: impl IntoIterator<Item = u64>,
+    ) {
         let size = dtype.size_bytes() as u64;
         let units = count / (UNIT_BYTES / size);
         self.words[0] = count * size;
         self.words[1] = units / self.parts;
         self.words[2] = (units % self.parts) | (u64::from(blocks) << 32);
-        for (word, (_, output)) in self.words[HEAD..HEAD + self.outputs].iter_mut().zip(buffers) {
-            *word = *output;
+        for (word, output) in self.words[HEAD..HEAD + self.outputs].iter_mut().zip(outputs) {
+            *word = output;
         }
-        for (place, rank) in self.ranks.clone().enumerate() {
+        for (place, buffers) in own.iter().enumerate() {
             let at = HEAD + self.outputs + place * self.stride;
-            (self.words[at], self.words[at + 1]) = buffers[rank as usize];
+            (self.words[at], self.words[at + 1]) = *buffers;
         }
     }
 

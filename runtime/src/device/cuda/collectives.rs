@@ -1,8 +1,8 @@
 //! Collectives of ranks that share a GPU: planned, proved, generated, compiled and loaded at their first
 //! call, launched at every one.
 
-use super::one_gpu::{Loaded, OneGpu, Shape};
-use super::{Device, DeviceMemory, GpuError, Stream};
+use super::ranks::{GpuRanks, Loaded, Shape, Waiting};
+use super::{DeviceMemory, GpuError, Stream};
 use crate::jit::{Architecture, Jit};
 use ringsmith_compiler::emit::{Access, emit};
 use ringsmith_compiler::lower;
@@ -47,7 +47,7 @@ struct Key {
 
 /// Collectives on one GPU.
 pub struct Collectives {
-    gpu: OneGpu,
+    gpu: GpuRanks,
     jit: Arc<Jit>,
     architecture: Architecture,
     ranks: u32,
@@ -79,6 +79,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// What is computed.
+    pub fn collective(&self) -> Collective {
+        self.key.collective
+    }
+
     /// Algorithm, protocol and thread blocks, in words.
     pub fn name(&self) -> String {
         format!("{} {} {}x{}", self.key.algorithm, self.key.protocol, self.blocks, self.key.threads)
@@ -86,18 +91,19 @@ impl Prepared {
 }
 
 impl Collectives {
-    /// A communicator of `ranks` ranks, all on `device`.
+    /// Collectives of a communicator's ranks.
     ///
     /// Errors: the driver's; a GPU older than generated code is for.
-    pub fn new(device: &Arc<Device>, ranks: u32, jit: Arc<Jit>) -> Result<Self, GpuError> {
-        let capability = device.capability()?;
+    pub fn new(gpu: GpuRanks, jit: Arc<Jit>) -> Result<Self, GpuError> {
+        let capability = gpu.device().capability()?;
         let architecture = Architecture::of_capability(capability / 10, capability % 10)
             .map_err(|error| GpuError::Plan(error.to_string()))?;
-        Ok(Self { gpu: OneGpu::new(device, ranks)?, jit, architecture, ranks, loaded: BTreeMap::new() })
+        let ranks = gpu.layout().geometry().ranks;
+        Ok(Self { gpu, jit, architecture, ranks, loaded: BTreeMap::new() })
     }
 
     /// The ranks' memory and launches.
-    pub fn gpu(&self) -> &OneGpu {
+    pub fn gpu(&self) -> &GpuRanks {
         &self.gpu
     }
 
@@ -185,7 +191,12 @@ impl Collectives {
         let tile_bytes = u64::from(plan.threads) * u64::from(plan.unroll) * 16;
         let options =
             lower::Options { protocol: plan.protocol, slots: geometry.slots, slot_bytes: tile_bytes };
-        let kernel_plan = lower::lower_direct(&schedule, options).map_err(refuted)?;
+        let lowered = if self.gpu.has_all() {
+            lower::lower_direct(&schedule, options)
+        } else {
+            lower::lower(&schedule, options)
+        };
+        let kernel_plan = lowered.map_err(refuted)?;
         let options = self.gpu.options(&kernel_plan, request.dtype, request.op, access, shape);
         let kernel = emit(&kernel_plan, &options)?;
         let canonical = text::print_kernel_plan(&kernel_plan);
@@ -196,12 +207,12 @@ impl Collectives {
         self.gpu.load(&kernel_plan, kernel, &options, cubin.bytes())
     }
 
-    /// Puts a prepared collective on a stream, with each rank's input and output.
+    /// Puts a prepared collective on a stream, with each own rank's input and output.
     ///
-    /// Errors: as [`OneGpu::launch`].
+    /// Errors: as [`GpuRanks::launch`].
     ///
     /// # Safety
-    /// As [`OneGpu::launch`], for the request that was prepared.
+    /// As [`GpuRanks::launch`], for the request that was prepared.
     pub unsafe fn launch(
         &mut self,
         prepared: &Prepared,
@@ -216,11 +227,11 @@ impl Collectives {
         unsafe { self.gpu.launch(loaded, prepared.count, buffers, prepared.blocks, stream) }
     }
 
-    /// The same, with buffers that are known to be GPU memory and checked to be long enough: each rank's
+    /// The same, with buffers that are known to be GPU memory and checked to be long enough: each own rank's
     /// input and output. A side that a rank does not have is not looked at. Memory that is freed while a
     /// launch uses it is freed after it.
     ///
-    /// Errors: as [`OneGpu::launch`]; a buffer too short.
+    /// Errors: as [`GpuRanks::launch`]; a buffer too short.
     pub fn run(
         &mut self,
         prepared: &Prepared,
@@ -232,7 +243,7 @@ impl Collectives {
         let whole = if key.collective.blocked() { part.saturating_mul(u64::from(self.ranks)) } else { part };
         let side = |is_block: bool| if is_block { part } else { whole };
         let (input, output) = (side(key.collective.input_is_block()), side(key.collective.output_is_block()));
-        for (rank, (send, receive)) in buffers.iter().enumerate() {
+        for (rank, (send, receive)) in self.gpu.own().zip(buffers) {
             for (side, slice, need) in [("input", send, input), ("output", receive, output)] {
                 let have = slice.memory.bytes().saturating_sub(slice.offset);
                 if have < need {
@@ -247,11 +258,9 @@ impl Collectives {
         unsafe { self.launch(prepared, &addresses, stream) }
     }
 
-    /// After an abort: what the blocks of a collective waited for, one line each.
-    pub fn waited_for(&self, prepared: &Prepared) -> Vec<String> {
-        let Some(loaded) = self.loaded.get(&prepared.key) else { return Vec::new() };
-        let lines = self.gpu.waited_for(loaded).into_iter();
-        lines.map(|(rank, block, op)| format!("rank {rank}, block {block}: waited at op {op}")).collect()
+    /// Where blocks of a collective have waited for long: see [`GpuRanks::waits`].
+    pub fn waits(&self, prepared: &Prepared) -> Vec<Waiting> {
+        self.loaded.get(&prepared.key).map_or_else(Vec::new, |loaded| self.gpu.waits(loaded))
     }
 }
 

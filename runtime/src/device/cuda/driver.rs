@@ -99,19 +99,13 @@ impl Device {
     ///
     /// Errors: no driver, no such GPU, or what the driver says.
     pub fn open(ordinal: u32) -> Result<Arc<Self>> {
-        // SAFETY: looks for a library and opens it.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(CudaError::Missing);
+        let count = Self::count()?;
+        if ordinal >= count {
+            return Err(CudaError::NoDevice { ordinal, count });
         }
-        let (mut count, mut handle, mut context) = (0, 0, ptr::null_mut());
+        let (mut handle, mut context) = (0, ptr::null_mut());
         // SAFETY: out parameters are ours; the library is there.
         unsafe {
-            check("starting the driver", sys::cuInit(0))?;
-            check("counting GPUs", sys::cuDeviceGetCount(&mut count))?;
-            let count = u32::try_from(count).unwrap_or(0);
-            if ordinal >= count {
-                return Err(CudaError::NoDevice { ordinal, count });
-            }
             check("finding the GPU", sys::cuDeviceGet(&mut handle, ordinal as i32))?;
             check("opening the GPU's context", sys::cuDevicePrimaryCtxRetain(&mut context, handle))?;
         }
@@ -166,6 +160,56 @@ impl Device {
         // SAFETY: the out parameter is ours.
         check("asking the GPU", unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, self.handle) })?;
         Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    /// GPUs that the driver sees.
+    pub fn count() -> Result<u32> {
+        // SAFETY: looks for a library and opens it.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::Missing);
+        }
+        let mut count = 0;
+        // SAFETY: the out parameter is ours; the library is there.
+        unsafe {
+            check("starting the driver", sys::cuInit(0))?;
+            check("counting GPUs", sys::cuDeviceGetCount(&mut count))?;
+        }
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// What tells it from every other GPU, on any host.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: the out parameter is ours.
+        check("asking for the GPU's UUID", unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, self.handle) })?;
+        Ok(uuid.bytes.map(|byte| byte as u8))
+    }
+
+    /// Lets this GPU's kernels reach the memory of another GPU that this process has open.
+    pub(super) fn reach(&self, peer: &Self) -> Result<()> {
+        if self.ordinal == peer.ordinal {
+            return Ok(());
+        }
+        let _current = self.enter()?;
+        // SAFETY: the context is retained as long as `peer` lives, which outlives its memory.
+        match unsafe { sys::cuCtxEnablePeerAccess(peer.context, 0) } {
+            sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            other => check("reaching another GPU's memory", other),
+        }
+    }
+
+    /// Copies to an address of any GPU that this one reaches.
+    ///
+    /// # Safety
+    /// The address is valid for the data's length.
+    pub(super) unsafe fn put(&self, address: u64, data: &[u8]) -> Result<()> {
+        let _current = self.enter()?;
+        // SAFETY: the caller's promise; the slice is valid for its length. The call may return while the
+        // last of the data is still on its way, and streams of ours do not wait for it.
+        unsafe {
+            check("copying to the GPU", sys::cuMemcpyHtoD_v2(address, data.as_ptr().cast(), data.len()))?;
+            check("copying to the GPU", sys::cuCtxSynchronize())
+        }
     }
 
     /// Streaming multiprocessors.
@@ -233,14 +277,8 @@ impl DeviceMemory {
     /// Panics: beyond its end.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         assert!(offset + data.len() as u64 <= self.bytes, "within the allocation");
-        let _current = self.device.enter()?;
-        // SAFETY: the range was just checked; the slice is valid for its length. The call may return while
-        // the last of the data is still on its way, and streams of ours do not wait for it.
-        unsafe {
-            let to = self.address + offset;
-            check("copying to the GPU", sys::cuMemcpyHtoD_v2(to, data.as_ptr().cast(), data.len()))?;
-            check("copying to the GPU", sys::cuCtxSynchronize())
-        }
+        // SAFETY: the range was just checked.
+        unsafe { self.device.put(self.address + offset, data) }
     }
 
     /// Copies out of it, from `offset` bytes on.
@@ -265,6 +303,55 @@ impl DeviceMemory {
         unsafe {
             check("filling GPU memory", sys::cuMemsetD8_v2(self.address + offset, value, bytes as usize))?;
             check("filling GPU memory", sys::cuCtxSynchronize())
+        }
+    }
+}
+
+/// What another process needs to map memory of this one.
+pub(super) const HANDLE_BYTES: usize = 64;
+
+impl DeviceMemory {
+    /// What another process of this host needs to map it.
+    pub(super) fn handle(&self) -> Result<[u8; HANDLE_BYTES]> {
+        let _current = self.device.enter()?;
+        let mut handle = sys::CUipcMemHandle { reserved: [0; HANDLE_BYTES] };
+        // SAFETY: the out parameter is ours; the address is that of an allocation.
+        check("sharing GPU memory", unsafe { sys::cuIpcGetMemHandle(&mut handle, self.address) })?;
+        Ok(handle.reserved.map(|byte| byte as u8))
+    }
+}
+
+/// GPU memory of another process of this host, mapped.
+pub(super) struct PeerMemory {
+    device: Arc<Device>,
+    address: u64,
+}
+
+impl PeerMemory {
+    /// Maps what [`DeviceMemory::handle`] has described.
+    pub(super) fn map(device: &Arc<Device>, handle: &[u8; HANDLE_BYTES]) -> Result<Self> {
+        let _current = device.enter()?;
+        let mut address = 0;
+        let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte as _) };
+        let flags = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
+        // SAFETY: the out parameter is ours; the driver checks the handle.
+        check("mapping GPU memory of another process", unsafe {
+            sys::cuIpcOpenMemHandle_v2(&mut address, handle, flags)
+        })?;
+        Ok(Self { device: Arc::clone(device), address })
+    }
+
+    /// Its address on this process's GPU.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for PeerMemory {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.device.enter() {
+            // SAFETY: mapped in `map`, closed once.
+            let _ = unsafe { sys::cuIpcCloseMemHandle(self.address) };
         }
     }
 }

@@ -1,21 +1,24 @@
 //! The CUDA device: generated kernels on GPUs.
 //!
-//! [`OneGpu`] is a communicator whose ranks all share one GPU and one process: every call is one launch
-//! that holds all ranks' blocks, never more than run side by side. Schedules can be tried that
-//! way at any number of ranks on a single card.
+//! [`GpuRanks`] are the ranks of a communicator that this process launches on one GPU. Either all of them,
+//! so that schedules can be tried at any number of ranks on a single card: every call is one launch that
+//! holds all ranks' blocks, never more than run side by side. Or one rank among processes, which [`Joining`]
+//! brings together: each maps the scratch of all others.
 #![allow(unsafe_code)] // The driver is a C library, and kernels get addresses.
 
 mod argument;
 mod collectives;
 mod driver;
+mod joining;
 mod layout;
-mod one_gpu;
+mod ranks;
 
 pub use argument::{Argument, Memory};
 pub use collectives::{Collectives, DeviceSlice, GpuRequest, Prepared};
 pub use driver::{CudaError, Device, DeviceMemory, Event, Graph, Stream};
+pub use joining::{Joining, Place};
 pub use layout::{Geometry, Layout};
-pub use one_gpu::{Loaded, OneGpu, Shape};
+pub use ranks::{GpuRanks, Loaded, Shape, Share, Waiting};
 
 use ringsmith_compiler::emit::EmitError;
 use std::fmt;
@@ -35,6 +38,16 @@ pub enum GpuError {
     Aborted,
     /// The call does not fit the kernel.
     Argument(String),
+}
+
+impl GpuError {
+    /// Whether the call itself cannot be done, whatever the state of the world.
+    pub fn is_misuse(&self) -> bool {
+        match self {
+            Self::Argument(_) | Self::Plan(_) | Self::Emit(_) => true,
+            Self::Cuda(_) | Self::Compile(_) | Self::Aborted => false,
+        }
+    }
 }
 
 impl fmt::Display for GpuError {

@@ -1,0 +1,352 @@
+//! The ranks of a communicator that this process launches on one GPU: all of them, or one among processes.
+
+use super::GpuError;
+use super::argument::{Argument, Memory};
+use super::driver::{CudaError, Device, DeviceMemory, Function, Grid, HostMemory, PeerMemory, Stream};
+use super::layout::{Geometry, Layout};
+use ringsmith_compiler::emit::{self, Access, Kernel};
+use ringsmith_ir::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place};
+use ringsmith_ir::partition::Chunks;
+use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::types::{DataType, ReduceOp};
+use ringsmith_ir::verify::Verified;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How a kernel is shaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Threads of a block.
+    pub threads: u32,
+    /// Accesses of a thread under way at once.
+    pub unroll: u32,
+    /// Blocks that one multiprocessor must hold.
+    pub resident: u32,
+}
+
+/// What the ranks of a communicator have to divide among them: the same on every rank, so that all choose
+/// alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Multiprocessors of the smallest GPU.
+    pub multiprocessors: u32,
+    /// The most ranks that any GPU has.
+    pub ranks_on_gpu: u32,
+}
+
+/// Ranks that share a GPU and a process.
+///
+/// A launch has no more blocks than run side by side, so a communicator alone on its GPU starts them like
+/// any kernel, which is a fifth of a microsecond faster. Where this process has several communicators on the
+/// GPU, launches are cooperative: the driver starts all blocks of one or none, and they cannot hold each
+/// other up.
+pub struct GpuRanks {
+    device: Arc<Device>,
+    layout: Layout,
+    share: Share,
+    own: Range<u32>,
+    /// Every rank's scratch, as this GPU sees it.
+    base: Vec<u64>,
+    /// The abort flag, and what blocks wait for.
+    mirror: Arc<HostMemory>,
+    /// Mappings of peers' scratch, and the own ranks' after them.
+    _peers: Vec<PeerMemory>,
+    _scratch: Vec<DeviceMemory>,
+}
+
+impl Drop for GpuRanks {
+    fn drop(&mut self) {
+        self.device.leave();
+    }
+}
+
+/// A kernel on the device, with the tables of its ranks.
+pub struct Loaded {
+    kernel: Kernel,
+    function: Function,
+    plan: Verified<KernelPlan>,
+    dtype: DataType,
+    access: Access,
+    /// The argument of a launch, but for what the call brings.
+    argument: Argument,
+    resident: u32,
+}
+
+/// Where a thread block waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The rank that waits.
+    pub rank: u32,
+    /// Its block.
+    pub block: u32,
+    /// Ranks that it waits for; one of them has not sent.
+    pub peers: Vec<u32>,
+    /// The op's address in the schedule.
+    pub op: String,
+}
+
+impl GpuRanks {
+    /// A communicator of `ranks` ranks, all of this process, on one GPU.
+    ///
+    /// Errors: no driver or GPU, or too little memory.
+    pub fn one_gpu(device: &Arc<Device>, ranks: u32) -> Result<Self, GpuError> {
+        let share = Share { multiprocessors: device.multiprocessors()?, ranks_on_gpu: ranks };
+        let layout = Layout::new(Geometry::for_ranks(ranks, ranks, share.multiprocessors));
+        let scratch = (0..ranks)
+            .map(|_| DeviceMemory::new(device, layout.bytes()))
+            .collect::<Result<Vec<_>, CudaError>>()?;
+        let base = scratch.iter().map(DeviceMemory::address).collect();
+        Self::new(device, layout, share, 0..ranks, base, (Vec::new(), scratch))
+    }
+
+    pub(super) fn new(
+        device: &Arc<Device>,
+        layout: Layout,
+        share: Share,
+        own: Range<u32>,
+        base: Vec<u64>,
+        (peers, scratch): (Vec<PeerMemory>, Vec<DeviceMemory>),
+    ) -> Result<Self, GpuError> {
+        let words = 1 + own.len() * layout.geometry().max_blocks as usize;
+        let mirror = Arc::new(HostMemory::new(device, words)?);
+        device.enroll();
+        let device = Arc::clone(device);
+        Ok(Self { device, layout, share, own, base, mirror, _peers: peers, _scratch: scratch })
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// How each rank's memory is laid out.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The ranks of this process.
+    pub fn own(&self) -> Range<u32> {
+        self.own.clone()
+    }
+
+    /// Whether every rank's buffers are this process's, so that ranks may write into each other's output.
+    pub fn has_all(&self) -> bool {
+        self.own == (0..self.layout.geometry().ranks)
+    }
+
+    /// What a kernel for this communicator is generated with.
+    pub fn options(
+        &self,
+        plan: &KernelPlan,
+        dtype: DataType,
+        op: Option<ReduceOp>,
+        access: Access,
+        shape: Shape,
+    ) -> emit::Options {
+        let g = self.layout.geometry();
+        emit::Options {
+            dtype,
+            op: if plan.collective.reduces() { op } else { None },
+            access,
+            threads: shape.threads,
+            unroll: shape.unroll,
+            resident: shape.resident,
+            local_ranks: self.own.len() as u32,
+            max_blocks: g.max_blocks,
+            parity_bytes: g.parity_bytes(plan.protocol),
+            slot_bytes: g.slot_bytes,
+        }
+    }
+
+    /// Loads a kernel that was generated with [`Self::options`] and compiled for this GPU.
+    ///
+    /// Errors: the plan needs more than the communicator has; the driver's.
+    pub fn load(
+        &self,
+        plan: &Verified<KernelPlan>,
+        kernel: Kernel,
+        options: &emit::Options,
+        cubin: &[u8],
+    ) -> Result<Loaded, GpuError> {
+        if kernel.writes_peers && !self.has_all() {
+            return Err(GpuError::Plan(format!(
+                "plan @{} writes into peers' outputs, which other processes have",
+                plan.name
+            )));
+        }
+        let function = Function::load(&self.device, cubin, &kernel.name)?;
+        let resident = function.resident(kernel.threads)?;
+        let abort = self.mirror.address();
+        let memory = Memory { scratch: &self.base, abort, reports: abort + 8 };
+        let argument = Argument::new(plan, &kernel, &self.layout, &memory, self.own())?;
+        Ok(Loaded {
+            function,
+            plan: plan.clone(),
+            dtype: options.dtype,
+            access: options.access,
+            argument,
+            resident,
+            kernel,
+        })
+    }
+
+    /// The most blocks of a lane that a launch of the kernel can have: the same on every rank.
+    pub fn most_blocks(&self, loaded: &Loaded) -> u32 {
+        let g = self.layout.geometry();
+        let lanes = self.share.ranks_on_gpu * loaded.kernel.lanes;
+        let most =
+            (loaded.resident * self.share.multiprocessors / lanes).min(g.max_blocks / loaded.kernel.lanes);
+        if loaded.plan.protocol == Protocol::Simple { most.min(g.fifo_blocks) } else { most }
+    }
+
+    /// Puts one collective on a stream: `count` elements (a rank, where the collective has blocks), each own
+    /// rank's input and output, `blocks` thread blocks a lane.
+    ///
+    /// Errors: buffers that the kernel's accesses do not fit, a count beyond its zone, more blocks than run
+    /// side by side, an aborted communicator.
+    ///
+    /// # Safety
+    /// Buffers are GPU memory of the lengths that the collective prescribes, equal or apart (or in place as
+    /// it prescribes), and live until the stream has passed.
+    pub unsafe fn launch(
+        &self,
+        loaded: &mut Loaded,
+        count: u64,
+        buffers: &[(u64, u64)],
+        blocks: u32,
+        stream: &Stream,
+    ) -> Result<(), GpuError> {
+        if self.mirror.load(ABORT) != 0 {
+            return Err(GpuError::Aborted);
+        }
+        let refuse = |text: String| Err(GpuError::Argument(text));
+        let plan = &loaded.plan;
+        if buffers.len() != self.own.len() {
+            return refuse(format!("buffers of {} ranks; there are {}", buffers.len(), self.own.len()));
+        }
+        let most = self.most_blocks(loaded);
+        if blocks == 0 || blocks > most {
+            return refuse(format!("{blocks} blocks a lane; from 1 to {most} run side by side"));
+        }
+        let size = loaded.dtype.size_bytes() as u64;
+        let cut = Chunks::new(plan.collective, loaded.dtype, count, plan.chunks_per_block());
+        let largest = cut.largest() * size;
+        if largest > loaded.largest_chunk() {
+            return refuse(format!(
+                "a chunk of {largest} bytes; there is room for {}",
+                loaded.largest_chunk()
+            ));
+        }
+        let bytes = count * size;
+        let alignment = loaded.access.bytes(loaded.dtype) as u64;
+        let blocked = if plan.collective.blocked() { bytes } else { 0 };
+        let fits = |address: u64| (address | blocked).is_multiple_of(alignment);
+        if let Some((input, output)) = buffers.iter().find(|(i, o)| !fits(*i) || !fits(*o)) {
+            return refuse(format!(
+                "buffers at {input:#x} and {output:#x}: the kernel needs {alignment}-byte alignment"
+            ));
+        }
+        let outputs = buffers.iter().map(|(_, output)| *output);
+        loaded.argument.set_call(loaded.dtype, count, blocks, buffers, outputs);
+        let grid = Grid {
+            x: loaded.kernel.lanes * blocks,
+            y: self.own.len() as u32,
+            threads: loaded.kernel.threads,
+        };
+        // SAFETY: the argument is what the kernel was generated to take; buffers are the caller's promise,
+        // scratch lives as long as the communicator.
+        unsafe {
+            loaded.function.launch(grid, loaded.argument.words(), self.device.communicators() > 1, stream)
+        }?;
+        Ok(())
+    }
+
+    /// Sets the scalar of a pre-multiplied sum, as bits of the accumulation type.
+    pub fn set_scalar(&self, loaded: &mut Loaded, bits: u64) {
+        loaded.argument.set_scalar(bits);
+    }
+
+    /// Ends every wait of every launch, and the communicator with them: counters are left as they are.
+    pub fn abort(&self) {
+        self.mirror.store(ABORT, 1);
+    }
+
+    /// What aborts this communicator from elsewhere, as long as it lives.
+    pub fn aborter(&self) -> impl Fn() + Send + 'static {
+        let mirror = Arc::downgrade(&self.mirror);
+        move || {
+            if let Some(mirror) = mirror.upgrade() {
+                mirror.store(ABORT, 1);
+            }
+        }
+    }
+
+    /// Forgets where blocks have waited. Those that still do say so again within some milliseconds.
+    pub fn forget_waits(&self) {
+        let words = 1 + self.own.len() * self.layout.geometry().max_blocks as usize;
+        (1..words).for_each(|word| self.mirror.store(word, 0));
+    }
+
+    /// Where blocks of a kernel's launch have waited for long, since the last [`Self::forget_waits`].
+    pub fn waits(&self, loaded: &Loaded) -> Vec<Waiting> {
+        let max_blocks = self.layout.geometry().max_blocks;
+        let mut found = Vec::new();
+        for (place, rank) in (0u32..).zip(self.own()) {
+            for block in 0..max_blocks {
+                let word = self.mirror.load(1 + (place * max_blocks + block) as usize);
+                if word == 0 {
+                    continue;
+                }
+                let index = block % loaded.kernel.lanes;
+                let role = loaded.kernel.tables[rank as usize][index as usize].role.unwrap_or(0) as usize;
+                let op = word as usize - 1;
+                let address = loaded.kernel.addresses.get(role).and_then(|a| a.get(op));
+                let peers = awaited(&loaded.plan, rank, index as usize, op);
+                found.push(Waiting { rank, block, peers, op: address.cloned().unwrap_or_default() });
+            }
+        }
+        found
+    }
+}
+
+/// The abort flag's word in the mirror.
+const ABORT: usize = 0;
+
+/// The ranks that an op of a rank's lane waits for.
+fn awaited(plan: &KernelPlan, rank: u32, lane: usize, op: usize) -> Vec<u32> {
+    let mut lanes = plan.lanes.values().filter(|l| l.name.rank.as_u32() == rank);
+    let Some(found) = lanes.nth(lane).and_then(|l| l.ops.get(op)) else { return Vec::new() };
+    let sender = |link| plan.links[link].from.rank.as_u32();
+    match &found.kind {
+        KernelOpKind::Wait(Counter::Full(link) | Counter::Cell(link, _)) => vec![sender(*link)],
+        KernelOpKind::Wait(Counter::Free(link)) => vec![plan.links[*link].to.rank.as_u32()],
+        KernelOpKind::Signal(_) => Vec::new(),
+        KernelOpKind::Move { src, .. } => {
+            let cells = src.iter().filter_map(|source| match source.place {
+                Place::Cell(link, _) => Some(sender(link)),
+                Place::Input(_)
+                | Place::Output(_)
+                | Place::Peer(..)
+                | Place::Scratch(..)
+                | Place::Slot(_) => None,
+            });
+            cells.collect()
+        }
+    }
+}
+
+impl Loaded {
+    /// The kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// The largest chunk, in bytes, that a message can carry.
+    pub fn largest_chunk(&self) -> u64 {
+        self.argument.largest_chunk()
+    }
+
+    pub(super) fn plan_and_type(&self) -> (&KernelPlan, DataType) {
+        (&self.plan, self.dtype)
+    }
+}
