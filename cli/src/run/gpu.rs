@@ -70,7 +70,7 @@ pub(super) fn one_gpu(job: &Job<'_>, ranks: u32) -> Result {
     let collectives = Collectives::new(gpu, jit).map_err(failure)?;
     let name = device.name().map_err(|e| failure(e.into()))?;
     let places = vec![format!("  all ranks on GPU 0, {name}, in one process")];
-    Bench::new(job.arguments(), Ranks::All(collectives), &cases)?.every_case(&cases, &places)
+    Bench::new(job.arguments(), Ranks::All(Box::new(collectives)), &cases)?.every_case(&cases, &places)
 }
 
 /// Is one rank of several, on a GPU.
@@ -92,7 +92,7 @@ pub(super) fn member(job: &Job<'_>, bootstrap: Bootstrap) -> Result {
 /// The ranks of this process.
 enum Ranks {
     /// All there are.
-    All(Collectives),
+    All(Box<Collectives>),
     /// One among processes.
     One(Box<GpuCommunicator>),
 }

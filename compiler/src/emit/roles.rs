@@ -97,6 +97,9 @@ pub(super) struct Role {
     /// Ends whose messages are signalled or waited for once, after the last tile, and their messages a
     /// tile.
     pub(super) deferred: BTreeMap<usize, u32>,
+    /// Ends whose messages are signalled or waited for once, before the first tile, and their messages a
+    /// tile.
+    pub(super) announced: BTreeMap<usize, u32>,
     pub(super) members: Vec<LaneName>,
     /// Addresses of the first member's ops in the schedule.
     pub(super) origins: Vec<String>,
@@ -123,6 +126,7 @@ pub(super) fn extract(plan: &KernelPlan) -> Result<Program, EmitError> {
         by_rank[lane.name.rank.as_u32() as usize].push(lane);
     }
     let deferred = deferred(plan);
+    let announced: BTreeSet<Link> = announced(plan).difference(&deferred).copied().collect();
     let lanes = by_rank.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let mut roles: Vec<Role> = Vec::new();
     let mut tables = Vec::new();
@@ -142,18 +146,18 @@ pub(super) fn extract(plan: &KernelPlan) -> Result<Program, EmitError> {
                 )));
             }
             let sends: Vec<bool> = shaper.ends.iter().map(|e| e.sends).collect();
-            let put_off: BTreeMap<usize, u32> = shaper
-                .ends
-                .iter()
-                .enumerate()
-                .filter(|(_, end)| deferred.contains(&end.link))
-                .map(|(at, end)| (at, plan.links[end.link].messages))
-                .collect();
-            let same = |r: &Role| r.ops == ops && r.ends == sends && r.deferred == put_off;
+            let among = |links: &BTreeSet<Link>| -> BTreeMap<usize, u32> {
+                let ends = shaper.ends.iter().enumerate().filter(|(_, end)| links.contains(&end.link));
+                ends.map(|(at, end)| (at, plan.links[end.link].messages)).collect()
+            };
+            let (deferred, announced) = (among(&deferred), among(&announced));
+            let same = |r: &Role| {
+                r.ops == ops && r.ends == sends && r.deferred == deferred && r.announced == announced
+            };
             let role = roles.iter().position(same).unwrap_or_else(|| {
                 let shared = shaper.columns.iter().map(|c| Some(*c)).collect();
                 let members = Vec::new();
-                roles.push(Role { ops, ends: sends, shared, deferred: put_off, members, origins });
+                roles.push(Role { ops, ends: sends, shared, deferred, announced, members, origins });
                 roles.len() - 1
             });
             let found = &mut roles[role];
@@ -188,27 +192,62 @@ pub(super) fn extract(plan: &KernelPlan) -> Result<Program, EmitError> {
 /// the end every lane signals before it waits, so nobody waits for ever; and the sender needs no credit,
 /// since there is no slot to be overwritten.
 fn deferred(plan: &KernelPlan) -> BTreeSet<Link> {
-    if !is_fifo(plan) {
-        return BTreeSet::new();
-    }
-    let mut found: BTreeSet<Link> = plan.links.keys().collect();
+    let mut found = without_payload(plan);
     for lane in plan.lanes.values() {
         // Receipts at the end have nothing behind them.
         let kept = lane.ops.len() - lane.ops.iter().rev().take_while(|op| is_receipt(&op.kind)).count();
         for op in &lane.ops[..kept] {
-            match &op.kind {
-                KernelOpKind::Wait(Counter::Full(link)) | KernelOpKind::Signal(Counter::Free(link)) => {
-                    found.remove(link);
+            if let KernelOpKind::Wait(Counter::Full(link)) | KernelOpKind::Signal(Counter::Free(link)) =
+                op.kind
+            {
+                found.remove(&link);
+            }
+        }
+    }
+    found
+}
+
+/// Links that carry nothing but the news that a rank has begun: no slot of theirs is used, and their sender
+/// signals them before it does anything else.
+///
+/// They can be sent for all tiles before the first, and waited for there. The sender depends on nobody, so
+/// nobody waits for ever. What a message of a later tile might say beyond the launch's begin is that the
+/// tiles before are done; that orders nothing else: tiles of the callers' buffers are apart, slots have
+/// credits of their own, and plans with scratch, whose tiles lie in one place, are left as they are.
+fn announced(plan: &KernelPlan) -> BTreeSet<Link> {
+    if !plan.scratch.is_empty() {
+        return BTreeSet::new();
+    }
+    let silent = without_payload(plan);
+    let sent = |op: &KernelOp| match op.kind {
+        KernelOpKind::Wait(Counter::Free(link)) | KernelOpKind::Signal(Counter::Full(link)) => Some(link),
+        KernelOpKind::Wait(Counter::Full(_) | Counter::Cell(..))
+        | KernelOpKind::Signal(Counter::Free(_) | Counter::Cell(..))
+        | KernelOpKind::Move { .. } => None,
+    };
+    let mut found = silent.clone();
+    for lane in plan.lanes.values() {
+        let first =
+            lane.ops.iter().take_while(|op| sent(op).is_some_and(|link| silent.contains(&link))).count();
+        for link in lane.ops[first..].iter().filter_map(sent) {
+            found.remove(&link);
+        }
+    }
+    found
+}
+
+/// FIFO links of which no slot is used.
+fn without_payload(plan: &KernelPlan) -> BTreeSet<Link> {
+    if !is_fifo(plan) {
+        return BTreeSet::new();
+    }
+    let mut found: BTreeSet<Link> = plan.links.keys().collect();
+    for op in plan.lanes.values().flat_map(|lane| &lane.ops) {
+        if let KernelOpKind::Move { dst, src, .. } = &op.kind {
+            for place in dst.iter().copied().chain(src.iter().map(|s| s.place)) {
+                if let Place::Slot(link) = place {
+                    found.remove(&link);
                 }
-                KernelOpKind::Move { dst, src, .. } => {
-                    for place in dst.iter().copied().chain(src.iter().map(|s| s.place)) {
-                        if let Place::Slot(link) = place {
-                            found.remove(&link);
-                        }
-                    }
-                }
-                KernelOpKind::Wait(Counter::Free(_) | Counter::Cell(..))
-                | KernelOpKind::Signal(Counter::Full(_) | Counter::Cell(..)) => {}
             }
         }
     }

@@ -6,6 +6,7 @@ use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::{DataType, ReduceOp};
 use ringsmith_templates::TEMPLATES;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use tera::{Context, Tera};
 
@@ -215,8 +216,12 @@ impl Writer<'_> {
             [] => String::new(),
         };
         let writer = RoleWriter { writer: self, role };
-        let (body, tail) = if is_fifo(self.plan) { writer.fifo() } else { (writer.zone(), String::new()) };
-        RoleText { members, ops: !role.ops.is_empty(), body, tail, ends: role.ends.len() }
+        let (head, body, tail) = match is_fifo(self.plan) {
+            true => writer.fifo(),
+            false => (String::new(), writer.zone(), String::new()),
+        };
+        let counts = !(head.is_empty() && tail.is_empty());
+        RoleText { members, ops: !role.ops.is_empty(), counts, head, body, tail, ends: role.ends.len() }
     }
 }
 
@@ -224,6 +229,9 @@ impl Writer<'_> {
 struct RoleText {
     members: String,
     ops: bool,
+    /// Whether it needs to know how many tiles it has.
+    counts: bool,
+    head: String,
     body: String,
     tail: String,
     ends: usize,
@@ -425,46 +433,57 @@ impl RoleWriter<'_> {
         text
     }
 
-    /// The tile loop's body and what follows it.
-    fn fifo(&self) -> (String, String) {
+    /// What stands before the tile loop, its body, and what follows it.
+    fn fifo(&self) -> (String, String, String) {
         let steps = self.steps();
         let body = steps.iter().map(|step| self.step(step)).collect();
-        (body, self.tail())
+        (self.head(), body, self.tail())
+    }
+
+    /// The lane's first words: what `Role::announced` has taken out of the loop.
+    fn head(&self) -> String {
+        self.at_once(
+            "  // Messages that say that a rank has begun speak for all tiles at once.",
+            &self.role.announced,
+        )
     }
 
     /// The lane's last words, after its last tile: what `Role::deferred` has taken out of the loop.
     fn tail(&self) -> String {
-        let ends: Vec<(usize, u32)> = self.role.deferred.iter().map(|(end, n)| (*end, *n)).collect();
+        let text =
+            self.at_once("  // Messages without payload speak for all tiles at once.", &self.role.deferred);
+        if text.is_empty() { text } else { format!("  __syncthreads();\n{text}") }
+    }
+
+    /// Sends and takes the messages of all tiles: those of an end by its own thread, which counts them.
+    fn at_once(&self, comment: &str, ends: &BTreeMap<usize, u32>) -> String {
         if ends.is_empty() {
             return String::new();
         }
-        let (sent, taken): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(end, _)| self.role.ends[*end]);
-        let mut lines = vec![
-            "  // Messages without payload speak for all tiles at once.".to_owned(),
-            "  __syncthreads();".to_owned(),
-        ];
-        for (thread, (end, messages)) in sent.iter().enumerate() {
+        let (sent, taken): (Vec<_>, Vec<_>) = ends.iter().partition(|(end, _)| self.role.ends[**end]);
+        let mut lines = vec![comment.to_owned()];
+        for (end, messages) in sent {
             lines.push(format!(
-                "  if (threadIdx.x == {thread}) store_release(signalled({}, block), sequence[{end}] += {messages}ull * rounds);",
+                "  if (threadIdx.x == {end}) store_release(signalled({}, block), sequence[{end}] += {messages}ull * rounds);",
                 columns(*end)
             ));
         }
-        for (thread, (end, messages)) in taken.iter().enumerate() {
-            let first = self.role.ops.iter().position(|op| *op == Shape::Wait(*end)).unwrap_or(0);
-            lines.push(format!("  if (threadIdx.x == {thread} && rounds > 0) {{"));
+        for (end, messages) in &taken {
+            let first = self.role.ops.iter().position(|op| *op == Shape::Wait(**end)).unwrap_or(0);
+            lines.push(format!("  if (threadIdx.x == {end} && rounds > 0) {{"));
             lines.push(format!(
                 "    wait_full(a, {}, block, sequence[{end}] + {messages}ull * rounds - 1, {first}, stop);",
-                columns(*end)
+                columns(**end)
             ));
             lines.push(format!(
                 "    store_release(signalled({}, block), sequence[{end}] += {messages}ull * rounds);",
-                columns(*end)
+                columns(**end)
             ));
             lines.push("  }".to_owned());
         }
         if !taken.is_empty() {
             lines.push("  __syncthreads();".to_owned());
-            lines.push("  if (*stop) return false;".to_owned());
+            lines.push("  if (SELDOM(*stop)) return false;".to_owned());
         }
         lines.join("\n")
     }
@@ -474,7 +493,7 @@ impl RoleWriter<'_> {
         let mut steps: Vec<Step> = vec![Step::default()];
         for (index, op) in self.role.ops.iter().enumerate() {
             if let Shape::Wait(end) | Shape::Signal(end) = op
-                && self.role.deferred.contains_key(end)
+                && (self.role.deferred.contains_key(end) || self.role.announced.contains_key(end))
             {
                 continue;
             }

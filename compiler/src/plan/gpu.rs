@@ -11,8 +11,53 @@ use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::text;
 use ringsmith_ir::types::{Collective, ReduceOp};
 
-/// Two-shot all_reduce by two lanes a rank, for devices whose lanes run side by side.
-const SPLIT_TWO_SHOT: &str = include_str!("split_two_shot_all_reduce.sched");
+/// A program for devices only: whose lanes run side by side, or which map each other's output.
+struct Special {
+    name: &'static str,
+    collective: Collective,
+    text: &'static str,
+    /// Whether it gains nothing where ranks cannot write into each other's output.
+    maps_outputs: bool,
+}
+
+const SPECIALS: [Special; 6] = [
+    Special {
+        name: "split_two_shot",
+        collective: Collective::AllReduce,
+        text: include_str!("split_two_shot_all_reduce.sched"),
+        maps_outputs: false,
+    },
+    Special {
+        name: "split",
+        collective: Collective::ReduceScatter,
+        text: include_str!("split_reduce_scatter.sched"),
+        maps_outputs: false,
+    },
+    Special {
+        name: "zero_copy",
+        collective: Collective::AllGather,
+        text: include_str!("zero_copy_all_gather.sched"),
+        maps_outputs: true,
+    },
+    Special {
+        name: "zero_copy",
+        collective: Collective::Broadcast,
+        text: include_str!("zero_copy_broadcast.sched"),
+        maps_outputs: true,
+    },
+    Special {
+        name: "zero_copy",
+        collective: Collective::Scatter,
+        text: include_str!("zero_copy_scatter.sched"),
+        maps_outputs: true,
+    },
+    Special {
+        name: "zero_copy",
+        collective: Collective::Gather,
+        text: include_str!("zero_copy_gather.sched"),
+        maps_outputs: true,
+    },
+];
 
 /// Largest message of LL, whose lines carry half payload.
 const LL_BYTES: u64 = 64 << 10;
@@ -34,6 +79,8 @@ pub struct Request {
     pub ranks: u32,
     /// Bytes of the larger side.
     pub bytes: u64,
+    /// Whether ranks may write into each other's output.
+    pub maps_outputs: bool,
 }
 
 /// A program, and the kernel that runs it.
@@ -69,7 +116,8 @@ pub fn plans(request: &Request) -> Vec<Plan> {
             if block <= LL128_BYTES / 8 {
                 order.push(("two_shot", zone(block)));
             }
-            order.extend([("split_two_shot", simple), ("two_shot", simple), ("ring", simple)]);
+            order.extend(specials(request).map(|special| (special.name, simple)));
+            order.extend([("two_shot", simple), ("ring", simple)]);
         }
         Collective::Barrier => order.extend([("dissemination", Protocol::Ll), ("dissemination", simple)]),
         collective => {
@@ -78,6 +126,7 @@ pub fn plans(request: &Request) -> Vec<Plan> {
             if let Some(algorithm) = first.filter(|a| a.synchronises && part <= LL128_BYTES) {
                 order.push((algorithm.name, zone(part)));
             }
+            order.extend(specials(request).map(|special| (special.name, simple)));
             order.extend(candidates(collective).iter().map(|a| (a.name, simple)));
         }
     }
@@ -91,16 +140,11 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
         Protocol::Ll128 => (if request.bytes < 1 << 20 { 256 } else { 512 }, 1),
         Protocol::Simple => (512, 4),
     };
-    if name == "split_two_shot" && request.collective == Collective::AllReduce {
-        let (program, arguments) = split_two_shot(request);
-        return (request.ranks > 1 && protocol == Protocol::Simple).then_some(Plan {
-            algorithm: "split_two_shot",
-            program,
-            arguments,
-            protocol,
-            threads,
-            unroll,
-        });
+    if protocol == Protocol::Simple
+        && let Some(special) = specials(request).find(|special| special.name == name)
+    {
+        let (program, arguments) = special.instantiate(request);
+        return Some(Plan { algorithm: special.name, program, arguments, protocol, threads, unroll });
     }
     let fits = |a: &&Algorithm| {
         a.name == name && a.applies.holds(request.ranks) && a.protocols().contains(&protocol)
@@ -110,14 +154,33 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
     Some(Plan { algorithm: algorithm.name, program, arguments, protocol, threads, unroll })
 }
 
-fn split_two_shot(request: &Request) -> (Program, Arguments) {
-    let mut program = text::parse_program(SPLIT_TWO_SHOT).expect("a test reads it");
-    for item in &mut program.items {
-        if let ItemKind::Collective(line) = &mut item.kind {
-            line.op = request.op.or(line.op);
+/// Names of the programs for devices only that there are for a collective; [`make`] makes their plans.
+pub fn special_names(collective: Collective) -> impl Iterator<Item = &'static str> {
+    SPECIALS.iter().filter(move |special| special.collective == collective).map(|special| special.name)
+}
+
+/// The programs for devices that exist for a request.
+fn specials(request: &Request) -> impl Iterator<Item = &'static Special> {
+    let Request { collective, ranks, maps_outputs, .. } = *request;
+    SPECIALS.iter().filter(move |special| {
+        special.collective == collective && ranks > 1 && (maps_outputs || !special.maps_outputs)
+    })
+}
+
+impl Special {
+    fn instantiate(&self, request: &Request) -> (Program, Arguments) {
+        let mut program = text::parse_program(self.text).expect("a test reads it");
+        for item in &mut program.items {
+            if let ItemKind::Collective(line) = &mut item.kind {
+                line.op = request.op.or(line.op);
+            }
+        }
+        let arguments = Arguments::ranks(request.ranks);
+        match request.root {
+            Some(root) if self.collective.rooted() => (program, arguments.root(root)),
+            _ => (program, arguments),
         }
     }
-    (program, Arguments::ranks(request.ranks))
 }
 
 #[cfg(test)]
@@ -134,18 +197,21 @@ mod tests {
                 for bytes in [0, 8, 100 << 10, 3 << 20, 1 << 30] {
                     let op = collective.reduces().then_some(ReduceOp::Sum);
                     let root = collective.rooted().then_some(ranks - 1);
-                    let request = Request { collective, op, root, ranks, bytes };
+                    let request =
+                        Request { collective, op, root, ranks, bytes, maps_outputs: ranks % 2 == 1 };
                     let all = plans(&request);
                     assert_eq!(
                         all.is_empty(),
                         matches!(collective, Collective::AllToAllV | Collective::SendRecv),
                         "{request:?}"
                     );
-                    let Some(best) = all.first() else { continue };
-                    let schedule = expand(&best.program, &best.arguments).expect("plans expand");
-                    let schedule = verify::schedule(schedule).expect("plans are right");
-                    let options = lower::Options { protocol: best.protocol, slots: 4, slot_bytes: 32 << 10 };
-                    lower::lower_direct(&schedule, options).expect("their kernel plans are right");
+                    for best in &all {
+                        let schedule = expand(&best.program, &best.arguments).expect("plans expand");
+                        let schedule = verify::schedule(schedule).expect("plans are right");
+                        let options =
+                            lower::Options { protocol: best.protocol, slots: 4, slot_bytes: 32 << 10 };
+                        lower::lower_direct(&schedule, options).expect("their kernel plans are right");
+                    }
                 }
             }
         }

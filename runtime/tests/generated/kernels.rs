@@ -54,7 +54,7 @@ pub(crate) fn geometry(ranks: u32) -> Geometry {
     }
 }
 
-/// Every algorithm of every collective, for 2, 3 and 4 ranks, with each protocol that it allows.
+/// Every algorithm of every collective, those for GPUs only among them, for 2, 3 and 4 ranks, with each protocol that it allows.
 pub(crate) fn candidates() -> Vec<Candidate> {
     let mut found = Vec::new();
     for ranks in 2..=4 {
@@ -69,19 +69,16 @@ pub(crate) fn candidates() -> Vec<Candidate> {
                 };
                 found.extend(algorithm.protocols().iter().map(made));
             }
+            found.extend(gpu::special_names(collective).map(|name| Candidate {
+                name: name.to_owned(),
+                collective,
+                ranks,
+                protocol: Protocol::Simple,
+            }));
         }
-        found.push(Candidate {
-            name: SPLIT.to_owned(),
-            collective: Collective::AllReduce,
-            ranks,
-            protocol: Protocol::Simple,
-        });
     }
     found
 }
-
-/// All_reduce by two lanes a rank, which is planned for GPUs only.
-const SPLIT: &str = "split_two_shot";
 
 fn schedule(candidate: &Candidate, root: u32, op: ReduceOp) -> Verified<Schedule> {
     let Candidate { collective, ranks, protocol, .. } = *candidate;
@@ -91,6 +88,7 @@ fn schedule(candidate: &Candidate, root: u32, op: ReduceOp) -> Verified<Schedule
         root: collective.rooted().then_some(root),
         ranks,
         bytes: 0,
+        maps_outputs: true,
     };
     let plan = gpu::make(&request, &candidate.name, protocol).expect("it was listed");
     let schedule = expand(&plan.program, &plan.arguments).expect("planned programs expand");
