@@ -11,52 +11,47 @@ use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::text;
 use ringsmith_ir::types::{Collective, ReduceOp};
 
-/// A program for devices only: whose lanes run side by side, or which map each other's output.
+/// How a program's messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Through epoch zones: every rank hears from every other.
+    Zones,
+    /// Through FIFOs.
+    Fifos,
+    /// Into each other's output, where it is mapped.
+    Outputs,
+}
+
+/// A program for devices only, whose lanes run side by side and whose messages are cheap.
 struct Special {
     name: &'static str,
     collective: Collective,
+    way: Way,
     text: &'static str,
-    /// Whether it gains nothing where ranks cannot write into each other's output.
-    maps_outputs: bool,
 }
 
-const SPECIALS: [Special; 6] = [
-    Special {
-        name: "split_two_shot",
-        collective: Collective::AllReduce,
-        text: include_str!("split_two_shot_all_reduce.sched"),
-        maps_outputs: false,
-    },
-    Special {
-        name: "split",
-        collective: Collective::ReduceScatter,
-        text: include_str!("split_reduce_scatter.sched"),
-        maps_outputs: false,
-    },
-    Special {
-        name: "zero_copy",
-        collective: Collective::AllGather,
-        text: include_str!("zero_copy_all_gather.sched"),
-        maps_outputs: true,
-    },
-    Special {
-        name: "zero_copy",
-        collective: Collective::Broadcast,
-        text: include_str!("zero_copy_broadcast.sched"),
-        maps_outputs: true,
-    },
-    Special {
-        name: "zero_copy",
-        collective: Collective::Scatter,
-        text: include_str!("zero_copy_scatter.sched"),
-        maps_outputs: true,
-    },
-    Special {
-        name: "zero_copy",
-        collective: Collective::Gather,
-        text: include_str!("zero_copy_gather.sched"),
-        maps_outputs: true,
-    },
+macro_rules! special {
+    ($name:literal, $collective:ident, $way:ident, $file:literal) => {
+        Special {
+            name: $name,
+            collective: Collective::$collective,
+            way: Way::$way,
+            text: include_str!($file),
+        }
+    };
+}
+
+const SPECIALS: [Special; 10] = [
+    special!("split_two_shot", AllReduce, Fifos, "split_two_shot_all_reduce.sched"),
+    special!("split", ReduceScatter, Fifos, "split_reduce_scatter.sched"),
+    special!("zero_copy", AllGather, Outputs, "zero_copy_all_gather.sched"),
+    special!("mesh", Broadcast, Zones, "mesh_broadcast.sched"),
+    special!("zero_copy", Broadcast, Outputs, "zero_copy_broadcast.sched"),
+    special!("mesh", Reduce, Zones, "mesh_reduce.sched"),
+    special!("mesh", Scatter, Zones, "mesh_scatter.sched"),
+    special!("zero_copy", Scatter, Outputs, "zero_copy_scatter.sched"),
+    special!("mesh", Gather, Zones, "mesh_gather.sched"),
+    special!("zero_copy", Gather, Outputs, "zero_copy_gather.sched"),
 ];
 
 /// Largest message of LL, whose lines carry half payload.
@@ -65,6 +60,8 @@ const LL_BYTES: u64 = 64 << 10;
 const LL128_BYTES: u64 = 4 << 20;
 /// All ranks' one-shot traffic up to which one step beats two.
 const ONE_SHOT_BYTES: u64 = 8 << 20;
+/// Largest block that two steps send through zones; above, FIFOs are faster.
+const TWO_SHOT_BLOCK_BYTES: u64 = 32 << 10;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,31 +99,39 @@ pub struct Plan {
 
 /// Plans for a request, the best first. None for messages between pairs, which are exchanged without one.
 pub fn plans(request: &Request) -> Vec<Plan> {
-    let mut order: Vec<(&'static str, Protocol)> = Vec::new();
     let simple = Protocol::Simple;
-    let zone = |part: u64| if part <= LL_BYTES { Protocol::Ll } else { Protocol::Ll128 };
     let bytes = request.bytes;
     let block = bytes / u64::from(request.ranks.max(1));
+    // What does not fit into LL's zone may fit into the other.
+    let zones = |part: u64| match part {
+        0..=LL_BYTES => &[Protocol::Ll, Protocol::Ll128][..],
+        _ if part <= LL128_BYTES => &[Protocol::Ll128],
+        _ => &[],
+    };
+    let through_zones = |name: &'static str, part: u64| zones(part).iter().map(move |p| (name, *p));
+    let mut order: Vec<(&'static str, Protocol)> = Vec::new();
     match request.collective {
         Collective::AllReduce => {
-            let traffic = bytes.saturating_mul(u64::from(request.ranks.saturating_sub(1)));
-            if traffic <= ONE_SHOT_BYTES && bytes <= LL128_BYTES {
-                order.push(("one_shot", zone(bytes)));
+            let ranks = u64::from(request.ranks);
+            let traffic = bytes.saturating_mul(ranks * ranks.saturating_sub(1));
+            if traffic <= ONE_SHOT_BYTES {
+                order.extend(through_zones("one_shot", bytes));
             }
-            if block <= LL128_BYTES / 8 {
-                order.push(("two_shot", zone(block)));
+            if block <= TWO_SHOT_BLOCK_BYTES {
+                order.extend(through_zones("two_shot", block));
             }
             order.extend(specials(request).map(|special| (special.name, simple)));
             order.extend([("two_shot", simple), ("ring", simple)]);
         }
         Collective::Barrier => order.extend([("dissemination", Protocol::Ll), ("dissemination", simple)]),
         collective => {
-            let first = candidates(collective).first();
             let part = if collective.blocked() { block } else { bytes };
-            if let Some(algorithm) = first.filter(|a| a.synchronises && part <= LL128_BYTES) {
-                order.push((algorithm.name, zone(part)));
+            let first = candidates(collective).first().filter(|a| a.synchronises).map(|a| a.name);
+            let meeting = specials(request).find(|s| s.way == Way::Zones).map(|s| s.name);
+            if let Some(name) = first.or(meeting) {
+                order.extend(through_zones(name, part));
             }
-            order.extend(specials(request).map(|special| (special.name, simple)));
+            order.extend(specials(request).filter(|s| s.way != Way::Zones).map(|s| (s.name, simple)));
             order.extend(candidates(collective).iter().map(|a| (a.name, simple)));
         }
     }
@@ -138,11 +143,10 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
     let (threads, unroll) = match protocol {
         Protocol::Ll => (256, 1),
         Protocol::Ll128 => (if request.bytes < 1 << 20 { 256 } else { 512 }, 1),
-        Protocol::Simple => (512, 4),
+        Protocol::Simple => (256, 4),
     };
-    if protocol == Protocol::Simple
-        && let Some(special) = specials(request).find(|special| special.name == name)
-    {
+    let fits = |special: &&Special| special.name == name && special.protocols().contains(&protocol);
+    if let Some(special) = specials(request).find(fits) {
         let (program, arguments) = special.instantiate(request);
         return Some(Plan { algorithm: special.name, program, arguments, protocol, threads, unroll });
     }
@@ -154,20 +158,29 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
     Some(Plan { algorithm: algorithm.name, program, arguments, protocol, threads, unroll })
 }
 
-/// Names of the programs for devices only that there are for a collective; [`make`] makes their plans.
-pub fn special_names(collective: Collective) -> impl Iterator<Item = &'static str> {
-    SPECIALS.iter().filter(move |special| special.collective == collective).map(|special| special.name)
+/// The programs for devices only that there are for a collective, by name, with the protocols that they can
+/// run with; [`make`] makes their plans.
+pub fn special_names(collective: Collective) -> impl Iterator<Item = (&'static str, &'static [Protocol])> {
+    let of_collective = SPECIALS.iter().filter(move |special| special.collective == collective);
+    of_collective.map(|special| (special.name, special.protocols()))
 }
 
 /// The programs for devices that exist for a request.
 fn specials(request: &Request) -> impl Iterator<Item = &'static Special> {
     let Request { collective, ranks, maps_outputs, .. } = *request;
     SPECIALS.iter().filter(move |special| {
-        special.collective == collective && ranks > 1 && (maps_outputs || !special.maps_outputs)
+        special.collective == collective && ranks > 1 && (maps_outputs || special.way != Way::Outputs)
     })
 }
 
 impl Special {
+    fn protocols(&self) -> &'static [Protocol] {
+        match self.way {
+            Way::Zones => &[Protocol::Ll, Protocol::Ll128],
+            Way::Fifos | Way::Outputs => &[Protocol::Simple],
+        }
+    }
+
     fn instantiate(&self, request: &Request) -> (Program, Arguments) {
         let mut program = text::parse_program(self.text).expect("a test reads it");
         for item in &mut program.items {

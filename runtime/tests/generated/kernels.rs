@@ -54,7 +54,8 @@ pub(crate) fn geometry(ranks: u32) -> Geometry {
     }
 }
 
-/// Every algorithm of every collective, those for GPUs only among them, for 2, 3 and 4 ranks, with each protocol that it allows.
+/// Every algorithm of every collective, those for GPUs only among them, for 2, 3 and 4 ranks, with each
+/// protocol that it allows.
 pub(crate) fn candidates() -> Vec<Candidate> {
     let mut found = Vec::new();
     for ranks in 2..=4 {
@@ -69,12 +70,15 @@ pub(crate) fn candidates() -> Vec<Candidate> {
                 };
                 found.extend(algorithm.protocols().iter().map(made));
             }
-            found.extend(gpu::special_names(collective).map(|name| Candidate {
-                name: name.to_owned(),
-                collective,
-                ranks,
-                protocol: Protocol::Simple,
-            }));
+            for (name, protocols) in gpu::special_names(collective) {
+                let made = |protocol: &Protocol| Candidate {
+                    name: name.to_owned(),
+                    collective,
+                    ranks,
+                    protocol: *protocol,
+                };
+                found.extend(protocols.iter().map(made));
+            }
         }
     }
     found

@@ -1,6 +1,7 @@
 //! Collectives of ranks that share a GPU: planned, proved, generated, compiled and loaded at their first
 //! call, launched at every one.
 
+use super::driver::{Function, Grid};
 use super::ranks::{GpuRanks, Loaded, Shape, Waiting};
 use super::{DeviceMemory, GpuError, Stream};
 use crate::jit::{Architecture, Jit};
@@ -262,6 +263,31 @@ impl Collectives {
     /// Where blocks of a collective have waited for long: see [`GpuRanks::waits`].
     pub fn waits(&self, prepared: &Prepared) -> Vec<Waiting> {
         self.loaded.get(&prepared.key).map_or_else(Vec::new, |loaded| self.gpu.waits(loaded))
+    }
+}
+
+/// A kernel of one thread that does nothing: what any launch costs, for measurements.
+pub struct Empty(Function);
+
+impl Empty {
+    /// Compiles and loads it.
+    ///
+    /// Errors: the compiler's and the driver's.
+    pub fn new(collectives: &Collectives) -> Result<Self, GpuError> {
+        const SOURCE: &str = "extern \"C\" __global__ void empty() {}\n";
+        let cubin = collectives
+            .jit
+            .kernel("empty", "empty", SOURCE, collectives.architecture)
+            .map_err(|error| GpuError::Compile(error.to_string()))?;
+        Ok(Self(Function::load(collectives.gpu.device(), cubin.bytes(), "empty")?))
+    }
+
+    /// Puts it on a stream.
+    ///
+    /// Errors: the driver's.
+    pub fn launch(&self, stream: &Stream) -> Result<(), GpuError> {
+        // SAFETY: the kernel takes no argument and touches nothing.
+        Ok(unsafe { self.0.launch(Grid { x: 1, y: 1, threads: 32 }, &[], false, stream) }?)
     }
 }
 

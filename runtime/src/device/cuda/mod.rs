@@ -14,7 +14,7 @@ mod layout;
 mod ranks;
 
 pub use argument::{Argument, Memory};
-pub use collectives::{Collectives, DeviceSlice, GpuRequest, Prepared};
+pub use collectives::{Collectives, DeviceSlice, Empty, GpuRequest, Prepared};
 pub use driver::{CudaError, Device, DeviceMemory, Event, Graph, Stream};
 pub use joining::{Joining, Place};
 pub use layout::{Geometry, Layout};
