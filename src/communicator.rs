@@ -254,7 +254,7 @@ impl Communicator {
         self.inner.timings()
     }
 
-    /// The name of the plan that a call of `count` elements runs: algorithm and protocol. `count` is
+    /// The name of the plan that a call of `count` elements runs: algorithm, protocol and channels. `count` is
     /// that of the whole, or of one rank's block where the collective has blocks.
     ///
     /// Local: nobody is waited for.

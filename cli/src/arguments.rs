@@ -252,9 +252,8 @@ pub(crate) struct LowerArguments {
     /// How messages travel [default: as the text says]
     #[arg(long, value_enum)]
     pub(crate) proto: Option<ProtocolName>,
-    /// Slots of a FIFO
-    #[arg(long, allow_hyphen_values = true, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) slots: u32,
+    #[command(flatten)]
+    pub(crate) fifos: Fifos,
     /// Size of a slot
     #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "64K", value_parser = values::size)]
     pub(crate) slot_bytes: u64,

@@ -17,11 +17,12 @@ pub(crate) fn run(arguments: &FmtArguments) -> Result {
         let one = file(path, arguments, &mut output);
         match one {
             Ok(one) => outcome = outcome.max(one),
-            Err(Failure::Message { outcome: one, text }) => {
+            Err(Failure::Message { outcome: Outcome::Unusable, text }) => {
                 remark(format_args!("error: {text}"));
-                outcome = outcome.max(one);
+                outcome = outcome.max(Outcome::Unusable);
             }
-            Err(closed) => return Err(closed),
+            // No other file would fare better: standard output cannot be written.
+            Err(failure) => return Err(failure),
         }
     }
     output.flush()?;

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
     };
     let protocol = arguments.proto.map_or(proved.protocol, Into::into);
     progress.show(format_args!("{}: proving the kernel plan, protocol {protocol}", input.name));
-    let plan = match lower::lower(&proved, Options { protocol, slots: arguments.slots, slot_bytes }) {
+    let plan = match lower::lower(&proved, Options { protocol, slots: arguments.fifos.slots, slot_bytes }) {
         Ok(plan) => plan,
         Err(mistakes) => {
             progress.clear();

@@ -11,7 +11,7 @@ use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress, remark, shortened};
 use crate::values::{OneOrAll, Ranks};
 use ringsmith_compiler::lower::{self, Options};
-use ringsmith_ir::diagnostic::{Code, Diagnostic, line_column};
+use ringsmith_ir::diagnostic::{Diagnostic, line_column};
 use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::Program;
 use ringsmith_ir::schedule::{Protocol, Schedule};
@@ -69,11 +69,12 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result {
         });
         match one {
             Ok(one) => outcome = outcome.max(one),
-            Err(Failure::Message { outcome: one, text }) => {
+            Err(Failure::Message { outcome: Outcome::Unusable, text }) => {
                 remark(format_args!("error: {text}"));
-                outcome = outcome.max(one);
+                outcome = outcome.max(Outcome::Unusable);
             }
-            Err(closed) => return Err(closed),
+            // No other file would fare better: standard output cannot be written.
+            Err(failure) => return Err(failure),
         }
     }
     output.flush()?;
@@ -175,7 +176,7 @@ pub(crate) fn prove(
         let schedule = match ringsmith_ir::expand::expand(program, &arguments) {
             Ok(schedule) => schedule,
             Err(mistakes) => {
-                let unusable = mistakes.iter().any(about_arguments);
+                let unusable = undecided(&mistakes);
                 return Answer::Wrong { mistakes, root, unusable };
             }
         };
@@ -196,14 +197,9 @@ pub(crate) fn prove(
     Answer::Proved { schedule, roots: covered }
 }
 
-/// Whether a mistake is the caller's, not the program's.
-fn about_arguments(mistake: &Diagnostic) -> bool {
-    [codes::UNKNOWN_ARGUMENT, codes::RANKS, codes::ROOT, codes::TOO_MUCH].contains(&mistake.code)
-}
-
-/// Whether the verifier gave no answer: what it was shown is beyond its bound.
+/// Whether there is no answer: the arguments do not fit the text, or it is too large to be proved.
 pub(crate) fn undecided(mistakes: &[Diagnostic]) -> bool {
-    mistakes.iter().any(|mistake| mistake.code == Code("V0605"))
+    mistakes.iter().any(|mistake| codes::NO_ANSWER.contains(&mistake.code))
 }
 
 /// One line of `verify --json`.

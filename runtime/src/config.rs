@@ -135,7 +135,7 @@ impl Default for Config {
 /// One value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The variable, as it was written.
+    /// The variable, as it was written; empty for a line of a file that names none.
     pub name: String,
     /// Where it was written: the environment, or a file and line.
     pub place: Place,
@@ -170,7 +170,9 @@ impl fmt::Display for Place {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={} ({}): {}", self.name, self.value, self.place, self.detail)
+        let Self { name, place, value, detail } = self;
+        let equals = if name.is_empty() { "" } else { "=" };
+        write!(f, "{name}{equals}{value} ({place}): {detail}")
     }
 }
 
@@ -277,8 +279,11 @@ impl Config {
             .collect();
         for (name, path) in files {
             match read_file(&path) {
-                Ok(lines) => written.extend(lines),
-                Err(mistake) => mistakes.push(Mistake { name, ..mistake }),
+                Ok(text) => written.extend(settings_of(&path, &text, &mut mistakes)),
+                Err(detail) => {
+                    let value = path.display().to_string();
+                    mistakes.push(Mistake { name, place: Place::Environment, value, detail });
+                }
             }
         }
         let mut warnings = unknown_names(&written);
@@ -297,16 +302,11 @@ impl Config {
         warnings: &mut Vec<Warning>,
     ) {
         let own_name = format!("{OUR_PREFIX}{}", setting.name);
-        // The first match wins: the environment stands before the files.
-        let find = |name: &str| written.iter().find(|w| w.name == name && !w.value.is_empty());
-        let own = find(&own_name);
-        let theirs = setting.nccl.and_then(find);
-        let from_environment = |w: &&Written| w.place == Place::Environment;
-        let used = own.filter(from_environment).or(theirs.filter(from_environment)).or(own).or(theirs);
-        let Some(used) = used else { return };
-        for other in own
-            .iter()
-            .chain(theirs.iter())
+        let (own, theirs) = given(setting, written);
+        let Some(used) = used(own, theirs) else { return };
+        for other in [own, theirs]
+            .into_iter()
+            .flatten()
             .filter(|other| other.name != used.name && other.value != used.value)
         {
             warnings.push(Warning::Overridden { name: other.name.clone(), by: used.name.clone() });
@@ -352,15 +352,11 @@ impl Config {
     /// Checks what depends on several settings.
     fn relate(&mut self, written: &[Written], mistakes: &mut Vec<Mistake>) {
         let mut mistake = |name: &str, detail: String| {
-            let names = SETTINGS
-                .iter()
-                .find(|s| s.name == name)
-                .map(|s| [format!("{OUR_PREFIX}{name}"), s.nccl.unwrap_or("").into()]);
-            let used = names
-                .iter()
-                .flatten()
-                .find_map(|n| written.iter().find(|w| &w.name == n && !w.value.is_empty()));
-            if let Some(used) = used {
+            let setting = SETTINGS.iter().find(|s| s.name == name);
+            if let Some(used) = setting.and_then(|setting| {
+                let (own, theirs) = given(setting, written);
+                used(own, theirs)
+            }) {
                 mistakes.push(Mistake {
                     name: used.name.clone(),
                     place: used.place.clone(),
@@ -441,6 +437,19 @@ impl Config {
     }
 }
 
+/// Where a setting is given under our name and under NCCL's. The first match wins: the environment stands
+/// before the files.
+fn given<'a>(setting: &Setting, written: &'a [Written]) -> (Option<&'a Written>, Option<&'a Written>) {
+    let find = |name: &str| written.iter().find(|w| w.name == name && !w.value.is_empty());
+    (find(&format!("{OUR_PREFIX}{}", setting.name)), setting.nccl.and_then(find))
+}
+
+/// The one of the two that counts: ours, but variables before files.
+fn used<'a>(own: Option<&'a Written>, theirs: Option<&'a Written>) -> Option<&'a Written> {
+    let from_environment = |w: &&Written| w.place == Place::Environment;
+    own.filter(from_environment).or(theirs.filter(from_environment)).or(own).or(theirs)
+}
+
 fn unknown_names(written: &[Written]) -> Vec<Warning> {
     let ours = SETTINGS.iter().map(|s| format!("{OUR_PREFIX}{}", s.name));
     let theirs = SETTINGS.iter().filter_map(|s| s.nccl.map(str::to_owned));
@@ -461,37 +470,39 @@ fn unknown_names(written: &[Written]) -> Vec<Warning> {
         .collect()
 }
 
-/// Reads a file of `NAME=value` lines. `#` starts a comment line.
-fn read_file(path: &Path) -> Result<Vec<Written>, Mistake> {
+/// Reads a file of settings. The error says what is wrong with the whole of it.
+fn read_file(path: &Path) -> Result<String, String> {
     // Far beyond any real file; a device or a log given by mistake ends here.
     const MAX_BYTES: u64 = 1 << 20;
-    let mistake = |place: Place, value: &str, detail: String| Mistake {
-        name: String::new(),
-        place,
-        value: value.to_owned(),
-        detail,
-    };
-    let whole = |detail: String| mistake(Place::Environment, &path.display().to_string(), detail);
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|e| whole(format!("cannot be opened: {e}")))?;
-    let read = file
-        .take(MAX_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(|e| whole(format!("cannot be read: {e}")))?;
-    if read as u64 > MAX_BYTES {
-        return Err(whole(format!("is longer than {MAX_BYTES} bytes")));
-    }
-    let mut written = Vec::new();
+    let file = std::fs::File::open(path).map_err(|e| format!("cannot be opened: {e}"))?;
+    let read =
+        file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|e| format!("cannot be read: {e}"))?;
+    if read as u64 > MAX_BYTES { Err(format!("is longer than {MAX_BYTES} bytes")) } else { Ok(text) }
+}
+
+/// The `NAME=value` lines of a file. `#` starts a comment line; other lines are mistakes, of which the
+/// first are told: a file that holds something else has nothing but such lines.
+fn settings_of(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Written> {
+    const MOST_TOLD: usize = 10;
+    const MOST_SHOWN: usize = 60;
+    let (mut written, mut wrong) = (Vec::new(), 0);
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let place = Place::File { path: path.to_owned(), line: index + 1 };
-        let Some((name, value)) = line.split_once('=') else {
-            return Err(mistake(place, line, "a line is NAME=value".into()));
-        };
-        written.push(Written { name: name.trim().to_owned(), value: value.trim().to_owned(), place });
+        if let Some((name, value)) = line.split_once('=') {
+            written.push(Written { name: name.trim().to_owned(), value: value.trim().to_owned(), place });
+            continue;
+        }
+        wrong += 1;
+        if wrong <= MOST_TOLD {
+            let shown = line.chars().take(MOST_SHOWN).collect();
+            let detail = "expected NAME=value, or a comment that begins with #".to_owned();
+            mistakes.push(Mistake { name: String::new(), place, value: shown, detail });
+        }
     }
-    Ok(written)
+    written
 }

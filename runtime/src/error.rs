@@ -10,6 +10,7 @@ use crate::device::cuda::GpuError;
 use crate::fault::{Reason, WithRemedy};
 use crate::launcher::LaunchError;
 use crate::unique_id::IdError;
+use ringsmith_ir::text::codes::NO_ANSWER;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -400,6 +401,9 @@ impl Error {
             | Self::Unsupported { .. }
             | Self::Forked { .. } => ExitStatus::Unusable,
             Self::Device { source, .. } if source.is_misuse() => ExitStatus::Unusable,
+            Self::Rejected { diagnostics, .. } if diagnostics.iter().any(|d| NO_ANSWER.contains(&d.code)) => {
+                ExitStatus::Unusable
+            }
             Self::Mismatch { .. } | Self::MessageSize { .. } | Self::Rejected { .. } => ExitStatus::No,
             Self::Refused { refusal, .. } => refusal.exit_status(),
             Self::Interface { .. }

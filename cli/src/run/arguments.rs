@@ -84,7 +84,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_enum)]
     pub(crate) transport: Option<Transport>,
     /// Runs this program or schedule, once proved, in place of a planned one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["algo", "proto", "channels"])]
     pub(crate) schedule: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,

@@ -3,6 +3,7 @@
 
 use super::arguments::{Device, InPlace, RunArguments};
 use super::cases::{self, Case};
+use super::rank::failure;
 use super::settings;
 use crate::choice::{self, Wanted};
 use crate::expand::{self, Request};
@@ -18,9 +19,10 @@ use ringsmith_ir::schedule::Schedule;
 use ringsmith_ir::text::{self, File};
 use ringsmith_ir::types::{Collective, ReduceOp};
 use ringsmith_runtime::bootstrap::interface;
-use ringsmith_runtime::communicator::machine_of;
+use ringsmith_runtime::communicator::{check_network, machine_of};
 use ringsmith_runtime::config::{Config, Warning};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::thread;
 
@@ -147,9 +149,10 @@ impl<'a> Job<'a> {
         Ok(self.arguments.roots()?.0.unwrap_or(OneOrAll::One(of_schedule.unwrap_or(0))))
     }
 
-    /// Refuses what cannot be run by so many ranks, wherever they are.
-    pub(crate) fn check(&self, ranks: u32) -> Result<()> {
+    /// Refuses what cannot be run by so many ranks, wherever they are. `said` is who says how many.
+    pub(crate) fn check(&self, ranks: u32, said: impl fmt::Display) -> Result<()> {
         self.cases(ranks)?;
+        check_network(&self.config).map_err(failure)?;
         self.check_interfaces()?;
         let Some(UserSchedule { input, own }) = &self.schedule else {
             return self.options(ranks).map(|_| ());
@@ -166,8 +169,13 @@ impl<'a> Job<'a> {
                     OneOrAll::One(root) if schedule.collective.rooted() => Some(root),
                     OneOrAll::One(_) | OneOrAll::All => None,
                 };
-                let request = Request { ranks: Some(ranks), root, set: BTreeMap::new() };
-                expand::fits(input, schedule, &request)?;
+                if schedule.ranks != ranks {
+                    return Err(Failure::unusable(format_args!(
+                        "{said}, but {} holds a schedule for {} ranks; only a program can be expanded for another number",
+                        input.name, schedule.ranks
+                    )));
+                }
+                expand::fits(input, schedule, &Request { ranks: None, root, set: BTreeMap::new() })?;
                 schedule.lanes_per_lane
             }
             Own::Program(program, set) => {

@@ -59,7 +59,7 @@ struct Endings {
 /// Runs a job of `ranks` local ranks.
 pub(super) fn run(job: &Job<'_>, ranks: u32) -> Result {
     check_count(job, ranks)?;
-    job.check(ranks)?;
+    job.check(ranks, format_args!("--ranks {ranks}"))?;
     if job.arguments().device != Device::Cuda {
         check_memory(job, ranks)?;
         job.check_plans(ranks)?;

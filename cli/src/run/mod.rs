@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
                 world - 1
             )));
         }
-        job.check(world)?;
+        job.check(world, format_args!("--world {world}"))?;
         warn(&job, rank);
         return meet::by_hand(&job, rank, world);
     }
@@ -70,7 +70,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
                     "--ranks {ranks}: {launcher} has started {world} ranks, and this is one of them; leave --ranks out"
                 )));
             }
-            job.check(launch.world)?;
+            let (launcher, world) = (launch.launcher, launch.world);
+            job.check(world, format_args!("{launcher} has started {world} ranks"))?;
             warn(&job, launch.rank);
             meet::launched(&job, &launch)
         }

@@ -15,11 +15,26 @@ struct Override {
     value: String,
 }
 
+impl Override {
+    /// What is said of the value, said of what was given: nobody has typed what was put before it.
+    fn as_given(&self, detail: &str) -> String {
+        let put_before = self.value.strip_suffix(&self.given).unwrap_or_default();
+        detail.replace(&format!("\"{put_before}"), "\"")
+    }
+}
+
 /// Reads the environment and the flags.
 ///
 /// Errors: every value that cannot be used, by the name of its variable or flag.
 pub(crate) fn read(arguments: &RunArguments) -> Result<(Config, Vec<Warning>)> {
     let overrides = overrides(arguments);
+    if let Some(empty) = overrides.iter().find(|o| o.given.trim().is_empty()) {
+        // As a variable, it would be one that is not set.
+        return Err(Failure::unusable(format_args!(
+            "{} is empty: give it a value, or leave it out",
+            empty.flag
+        )));
+    }
     let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let environment = std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value)));
     let kept = environment.filter(|(name, _)| !overrides.iter().any(|o| is_named(o.setting, name)));
@@ -27,7 +42,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<(Config, Vec<Warning>)> {
     Config::from_vars(kept.chain(given)).map_err(|error| {
         let lines = error.mistakes.iter().map(|mistake| {
             match overrides.iter().find(|o| own_name(o.setting) == mistake.name) {
-                Some(o) => format!("{} {}: {}", o.flag, o.given, mistake.detail),
+                Some(o) => format!("{} {}: {}", o.flag, o.given, o.as_given(&mistake.detail)),
                 None => mistake.to_string(),
             }
         });

@@ -156,6 +156,9 @@ fn settings_that_fit_nothing() -> Result<(), Failed> {
         ("RINGSMITH_SOCKET_IFNAME", "=nope0", "lo"),
         ("RINGSMITH_ALGO", "all_reduce:bruck", "rabenseifner"),
         ("RINGSMITH_ALGO", "ring;;", "part 2"),
+        ("RINGSMITH_NET", "ib", "leave it unset or say socket"),
+        ("RINGSMITH_RUN_DIR", "/proc/version", "folder"),
+        ("RINGSMITH_CACHE_DIR", "/proc/version", "folder"),
     ];
     for (name, value, named) in cases {
         let done = Done::from(command(["run", "all_reduce", "--ranks", "3"]).env(name, value).output()?);

@@ -12,7 +12,9 @@ use crate::program::{
     UnaryOp,
 };
 use crate::schedule::{BufferKind, Protocol};
-use crate::text::{MAX_BLOCK_DEPTH, MAX_DIAGNOSTICS, MAX_EXPR_DEPTH, codes, in_order, nearest, plural};
+use crate::text::{
+    MAX_BLOCK_DEPTH, MAX_DIAGNOSTICS, MAX_EXPR_DEPTH, NAMELESS_LINK, codes, in_order, nearest, plural,
+};
 use crate::types::Collective;
 use cranelift_entity::EntityRef;
 use std::collections::{HashMap, HashSet};
@@ -521,7 +523,8 @@ impl<'p, 'l> Resolver<'p, 'l> {
                 Link { family, indices, span: link.span }
             }
             None => {
-                if !self.full() && !self.lost.contains(&name.text) {
+                let lost = self.lost.contains(&name.text) || self.lost.contains(NAMELESS_LINK);
+                if !self.full() && !lost {
                     self.unknown_link(name);
                 }
                 Link { family: 0, indices, span: link.span }

@@ -5,6 +5,10 @@
 
 use crate::diagnostic::Code;
 
+/// The codes of mistakes that lie between a text and what it is to be expanded for, or that end a proof
+/// before its end: they say neither that a schedule is right nor that it is wrong.
+pub const NO_ANSWER: [Code; 6] = [UNKNOWN_ARGUMENT, RANKS, ROOT, SIZE, TOO_MUCH, Code("V0605")];
+
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal;)*) => {
         $($(#[doc = $doc])+ pub const $name: Code = Code($code);)*

@@ -29,6 +29,7 @@ pub(crate) use parser::{MAX_BLOCK_DEPTH, MAX_DIAGNOSTICS, in_order};
 pub use parser::{MAX_PROGRAM_BYTES, MAX_SOURCE_BYTES};
 pub use print::print_program;
 pub use print_schedule::print_schedule;
+pub(crate) use program::NAMELESS_LINK;
 pub use spans::{program_without_spans, schedule_without_spans};
 pub(crate) use suggest::nearest;
 

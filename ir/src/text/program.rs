@@ -3,7 +3,7 @@
 use super::codes;
 use super::lexer::Kind;
 use super::parser::{Failed, MAX_BLOCK_DEPTH, Parse, Parser, listed};
-use super::suggest::nearest;
+use super::suggest::{meant, nearest};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::program::{
     Attribute, Block, Braces, Branch, BufferItem, Clause, CollectiveLine, Expr, ExprKind, Item, ItemKind,
@@ -31,6 +31,9 @@ pub(crate) const BUFFER_KINDS: [(&str, BufferKind); 4] = [
 /// Protocols by name.
 pub(crate) const PROTOCOLS: [(&str, Protocol); 3] =
     [("ll", Protocol::Ll), ("ll128", Protocol::Ll128), ("simple", Protocol::Simple)];
+
+/// Stands among lost names for a link whose name is missing: any unknown link may be that one.
+pub(crate) const NAMELESS_LINK: &str = "link:";
 
 /// The names that lines with mistakes would have declared: using them is no second mistake.
 pub(crate) type Lost = std::collections::HashSet<String>;
@@ -146,16 +149,37 @@ impl Parser<'_> {
         let kind = self.item_kind(lost);
         let span = self.span_from(start);
         if kind.is_err() {
-            let word = self.text(Span { start, end: self.source.len() as u32 });
-            for needed in ["collective", "chunks"].into_iter().filter(|w| word.starts_with(w)) {
-                lost.insert(needed.to_owned());
-            }
+            self.lose(start, lost);
             if self.skip_line() {
                 self.discard_block(lost, 0);
             }
         }
         let trivia = self.trivia(before);
         Ok(Item { kind: kind?, trivia, span })
+    }
+
+    /// Notes what the failed line at `start` would have declared, its first word misspelt or not.
+    fn lose(&self, start: u32, lost: &mut Lost) {
+        let line = self.source[start as usize..].lines().next().unwrap_or_default();
+        let cut =
+            |text: &'_ str| text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+        let (word, rest) = line.split_at(cut(line));
+        let rest = rest.trim_start();
+        match meant(word, &ITEMS) {
+            needed @ ("collective" | "chunks") => {
+                lost.insert(needed.to_owned());
+            }
+            "link" if cut(rest) == 0 => {
+                lost.insert(NAMELESS_LINK.to_owned());
+            }
+            "let" | "buffer" | "link" => {
+                let name = &rest[..cut(rest)];
+                // A name cannot begin with a digit; somebody may have thought that it can.
+                lost.insert(name.to_owned());
+                lost.insert(name.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned());
+            }
+            _ => {}
+        }
     }
 
     fn item_kind(&mut self, lost: &mut Lost) -> Parse<ItemKind> {

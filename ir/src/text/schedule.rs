@@ -9,6 +9,7 @@ use super::lexer::Kind;
 use super::parser::{Failed, Parse, Parser};
 use super::program::{BUFFER_KINDS, PROTOCOLS};
 use super::structure;
+use super::suggest::meant;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::entity::{Buffer, Lane, LaneName, Link, Rank};
 use crate::expand::resolve::{check_buffer_set, missing, repeated, unknown_buffer};
@@ -97,7 +98,7 @@ impl<'a> Parser<'a> {
                 draft.extras.lines.insert(anchor, Extra { trivia, attributes });
             }
             Err(Failed) => {
-                draft.lost.push(word);
+                draft.lost.push(meant(word, &ITEMS));
                 if self.skip_line() {
                     self.skip_block();
                 }
@@ -285,7 +286,8 @@ impl<'a> Parser<'a> {
         self.expect("->", "the sending rank")?;
         let to = self.flat_rank("`->`", draft)?;
         let next = draft.links.len();
-        if number as usize != next {
+        // After a link that could not be read, nobody knows the next one's number.
+        if number as usize != next && !draft.lost.contains(&"link") {
             self.report(
                 Diagnostic::new(
                     codes::LINK_ORDER,

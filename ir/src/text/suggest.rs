@@ -40,6 +40,11 @@ fn distance(a: &str, b: &str) -> usize {
     rows[1][b.len()]
 }
 
+/// The word of `known` that `word` is or was meant to be, or else itself.
+pub(crate) fn meant<'a>(word: &'a str, known: &[&'static str]) -> &'a str {
+    nearest(word, known.iter().copied()).unwrap_or(word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{distance, nearest};

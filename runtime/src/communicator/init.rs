@@ -146,7 +146,11 @@ fn over(
     })
 }
 
-fn check_network(config: &Config) -> Result<(), Error> {
+/// Refuses a network that this version does not have: what initialisation begins with, for those who want
+/// to know before ranks are started.
+///
+/// Errors: `Unsupported`, naming the setting.
+pub fn check_network(config: &Config) -> Result<(), Error> {
     match config.net {
         None | Some(Net::Socket) => Ok(()),
         Some(Net::Ib) => Err(Error::Unsupported {

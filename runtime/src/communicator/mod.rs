@@ -15,7 +15,7 @@ mod ready;
 mod request;
 
 pub use gpu::GpuCommunicator;
-pub use init::{Timings, machine_of};
+pub use init::{Timings, check_network, machine_of};
 pub use request::{Buffers, Call, Request};
 
 use crate::bootstrap::Bootstrap;
@@ -194,7 +194,7 @@ impl Communicator {
         let mut state = self.enter("plan_name")?;
         request.check(self.world)?;
         let ready = self.ready(&mut state, request)?;
-        Ok(planning::name(state.shelf.get(ready).plan.plan()))
+        Ok(planning::name(&state.shelf.get(ready).plan))
     }
 
     /// From now on runs `program` for its collective instead of a planned one. Collective: every rank

@@ -15,7 +15,6 @@ use ringsmith_compiler::lower;
 use ringsmith_compiler::plan::{self, Filter, Machine, NothingLeft, Options, Stretch};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{Arguments, expand};
-use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::partition::Chunks;
 use ringsmith_ir::program::Program;
 use ringsmith_ir::schedule::{Protocol, Schedule};
@@ -184,7 +183,10 @@ impl Plans {
             let schedule = plan::schedule(algorithm, &order, Some(root), channels, None)
                 .and_then(verify::schedule)
                 .map_err(|diagnostics| rejected(algorithm.name, diagnostics))?;
-            resolve(&schedule, protocol, geometry, rank)
+            let mut plan = resolve(&schedule, protocol, geometry, rank)?;
+            // An algorithm may take several links from one rank to another in each channel.
+            plan.channels = channels;
+            Ok(plan)
         })
     }
 
@@ -321,7 +323,9 @@ pub(super) fn explain(machine: &Machine, config: &Config, request: &Request) -> 
     Ok(plan::explain(&choose(machine, config, request)?))
 }
 
-/// A plan in a few words: `ring_all_reduce simple`.
-pub(super) fn name(plan: &KernelPlan) -> String {
-    format!("{} {}", plan.name, plan.protocol)
+/// A plan in a few words: `ring_all_reduce simple, 2 channels`.
+pub(super) fn name(local: &LocalPlan) -> String {
+    let plan = local.plan();
+    let plural = if local.channels == 1 { "channel" } else { "channels" };
+    format!("{} {}, {} {plural}", plan.name, plan.protocol, local.channels)
 }

@@ -1,7 +1,8 @@
 //! The table of settings: one row each. Parsing, the list in docs/settings.md, and what ranks must
 //! agree on are all read off it.
 //!
-//! A row is data and one small function. It looks at nothing but its text.
+//! A row is data and one small function. It looks at nothing but its text; where that names a folder,
+//! also at whether a file is there instead.
 
 use super::grammar::{self, HostPort, InterfaceFilter, NameFilter, PortRange, Secret};
 use super::{Config, Net};
@@ -141,7 +142,7 @@ pub const SETTINGS: &[Setting] = &[
         "/tmp/ringsmith-UID",
         "Where ranks of one host that a launcher started find each other; owned by the user, \
          closed to others.",
-        Apply(|c, v| path(v).map(|p| c.run_dir = Some(p))),
+        Apply(|c, v| folder(v).map(|p| c.run_dir = Some(p))),
     ),
     row("RANK", "a number", "the launcher's", "This process's rank.", Elsewhere),
     row("WORLD", "a number", "the launcher's", "The number of ranks.", Elsewhere),
@@ -290,7 +291,7 @@ pub const SETTINGS: &[Setting] = &[
     // Telling.
     row(
         "DEBUG",
-        "`none`, `version`, `warn`, `info`, `trace`",
+        "`none`, `version`, `warn`, `info`, `trace` (`debug` is the same)",
         "warn",
         "How much is logged.",
         Apply(|c, v| Level::parse(v).map(|l| c.debug = l)),
@@ -326,7 +327,7 @@ pub const SETTINGS: &[Setting] = &[
         "a folder",
         "`ringsmith` in `XDG_CACHE_HOME` or ~/.cache",
         "Where compiled kernels are kept; owned by the user, not writable by others.",
-        Apply(|c, v| path(v).map(|p| c.cache_dir = Some(p))),
+        Apply(|c, v| folder(v).map(|p| c.cache_dir = Some(p))),
     ),
     row("IB_DISABLE", "0 or 1", "0", "Keeps InfiniBand and RoCE unused.", NoEffect).nccl("NCCL_IB_DISABLE"),
     row("IB_HCA", "a list", "all", "InfiniBand devices to use.", NoEffect).nccl("NCCL_IB_HCA"),
@@ -365,13 +366,27 @@ pub const FOREIGN: &[&str] = &[
 pub const FOREIGN_PREFIXES: [&str; 2] = ["NCCL_TESTS_", "RINGSMITH_TEST_"];
 
 fn path(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() || text.contains('\0') { Err("a path".into()) } else { Ok(text.into()) }
+    if text.is_empty() || text.contains('\0') { Err("expected a path".into()) } else { Ok(text.into()) }
+}
+
+/// A folder that is there, or that could be made.
+fn folder(text: &str) -> Result<PathBuf, String> {
+    let path = path(text)?;
+    let is_file = match std::fs::metadata(&path) {
+        Ok(found) => !found.is_dir(),
+        // A file stands where a folder on the way would.
+        Err(error) => error.kind() == std::io::ErrorKind::NotADirectory,
+    };
+    if is_file {
+        return Err("expected a folder, and there is a file; name another place, or remove the file".into());
+    }
+    Ok(path)
 }
 
 fn slot_bytes(config: &mut Config, text: &str) -> Result<(), String> {
-    match grammar::bytes(text)? {
-        n @ 1024..=0x400_0000 if n % 128 == 0 => config.slot_bytes = n as u32,
-        _ => return Err("1K to 64M, a multiple of 128".into()),
+    match grammar::bytes(text) {
+        Ok(n @ 1024..=0x400_0000) if n % 128 == 0 => config.slot_bytes = n as u32,
+        _ => return Err("expected a number of bytes from 1K to 64M, a multiple of 128".into()),
     }
     Ok(())
 }

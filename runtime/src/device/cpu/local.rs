@@ -76,6 +76,8 @@ pub(crate) struct LocalPlan {
     plan: Verified<KernelPlan>,
     pub(crate) lanes: Box<[LocalLane]>,
     pub(crate) scratch_chunks: u32,
+    /// Channels, for people: as planned, or else the most links from one rank to another.
+    pub(crate) channels: u32,
 }
 
 /// The port of a FIFO: those that this rank sends on come first.
@@ -113,7 +115,8 @@ impl LocalPlan {
                 ops: decl.ops.iter().map(|op| resolver.op(&op.kind)).collect(),
             })
             .collect();
-        Ok(Self { lanes, scratch_chunks, plan })
+        let channels = channels.values().max().map_or(1, |last| last + 1);
+        Ok(Self { lanes, scratch_chunks, channels, plan })
     }
 
     /// The proved plan.
