@@ -1,32 +1,36 @@
 //! Generated kernels with all ranks on one GPU, beside kernels that were written by hand, in the same run.
 //!
-//! float32 sum all_reduce of two ranks on one communicator that is never reset, sizes in random order, calls
-//! timed as replayed CUDA graphs. Each round runs the hand-written program once, whose best kernel of each
-//! size counts, then ours with the planner's choice. Then, of ours alone: other collectives, other types,
-//! eight ranks, and what a launch costs the CPU.
+//! float32 sum all_reduce of two ranks, out of place, on one communicator that is never reset, sizes in
+//! random order, calls timed as replayed CUDA graphs. Each round runs the hand-written program once, whose
+//! best kernel of each size counts, then ours with the planner's choice of plan and blocks. Then, of ours
+//! alone: other collectives, other types, eight ranks, and what a launch costs the CPU.
 //!
 //! ```text
 //! RINGSMITH_BENCH_HANDWRITTEN=handwritten  a program that prints {"kernel":..,"bytes":..,"us":..} lines
-//! RINGSMITH_BENCH_JSON=one_gpu.json        where the figures go
-//! RINGSMITH_BENCH_SEED=1                   repeats an order of sizes
-//! cargo bench --bench one_gpu
+//! RINGSMITH_BENCH_JSON=one_gpu.json        where the figures go, as --json
+//! cargo bench --bench one_gpu [-- --rounds N --seed N --json FILE]
 //! ```
-//! Without a GPU, and for a peer that is not given, it says so and skips.
+//! Settings of Ringsmith count, such as where NVRTC is. A program that is not given is left out by name, and
+//! without a driver or a GPU all of it is skipped. Statuses: 1 wrong elements, 2 wrong arguments, 3 a failing
+//! GPU or program.
 
+mod handwritten;
+mod ranks;
+
+use handwritten::Handwritten;
+use ranks::{Ranks, Timed};
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use ringsmith_runtime::config::Config;
-use ringsmith_runtime::device::cuda::{
-    Collectives, CudaError, Device, DeviceMemory, DeviceSlice, Empty, Event, GpuError, GpuRanks, GpuRequest,
-    Prepared, Stream,
-};
+use ringsmith_runtime::device::cuda::{CudaError, Device, GpuError, GpuRequest};
 use ringsmith_runtime::jit::Jit;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::process::{Command, ExitCode};
+use std::fs::File;
+use std::io::Write as _;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-const ROUNDS: usize = 7;
 const SIZES: [u64; 12] = [
     8,
     1 << 10,
@@ -41,307 +45,297 @@ const SIZES: [u64; 12] = [
     256 << 20,
     1 << 30,
 ];
-/// How the buffers of every rank start.
-const ALIGNMENT: u64 = 256;
-/// Bytes of the pattern that inputs repeat.
-const PATTERN: usize = 4 << 20;
+const EIGHT_RANKS_SIZES: [u64; 4] = [8, 64 << 10, 1 << 20, 64 << 20];
+const TYPES_SIZES: [u64; 3] = [1 << 20, 16 << 20, 256 << 20];
 
-type Result<T> = std::result::Result<T, GpuError>;
+/// Why a run ends before its end.
+enum Stop {
+    /// There is nothing to measure with.
+    Skipped(CudaError),
+    /// A result is wrong.
+    Wrong(String),
+    /// The arguments or settings are.
+    Misused(String),
+    /// No plan fits a call.
+    Unfit(String),
+    /// The GPU, or the hand-written program.
+    Failed(String),
+}
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(code) => code,
-        Err(GpuError::Cuda(error @ (CudaError::Missing | CudaError::NoDevice { .. }))) => {
-            println!("skipped: {error}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(3)
-        }
+type Result<T> = std::result::Result<T, Stop>;
+
+impl From<GpuError> for Stop {
+    fn from(error: GpuError) -> Self {
+        let text = error.to_string();
+        if error.is_misuse() { Self::Unfit(text) } else { Self::Failed(text) }
     }
 }
 
-fn run() -> Result<ExitCode> {
-    let device = Device::open(0)?;
-    let seed =
-        std::env::var("RINGSMITH_BENCH_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
-        });
-    let jit = Arc::new(Jit::new(&Config::default()));
-    println!("{}, RINGSMITH_BENCH_SEED={seed}", device.name()?);
-    let started = Instant::now();
-    let mut pair = Ranks::new(&device, 2, Arc::clone(&jit))?;
-    let made_s = started.elapsed().as_secs_f64();
-    let request = all_reduce(8, DataType::Float32);
-    let started = Instant::now();
-    pair.once(&request)?;
-    let first_s = started.elapsed().as_secs_f64();
+impl From<CudaError> for Stop {
+    fn from(error: CudaError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
 
+fn main() -> ExitCode {
+    let (text, status) = match run() {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Stop::Skipped(reason)) => {
+            println!("one_gpu is skipped: {reason}");
+            return ExitCode::SUCCESS;
+        }
+        Err(Stop::Wrong(text)) => (text, 1),
+        Err(Stop::Misused(text)) => (text, 2),
+        Err(Stop::Unfit(text) | Stop::Failed(text)) => (text, 3),
+    };
+    eprintln!("{text}");
+    ExitCode::from(status)
+}
+
+struct Options {
+    rounds: usize,
+    seed: u64,
+    json: Option<String>,
+}
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> std::result::Result<Self, String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let mut options = Self {
+            rounds: 7,
+            seed: now.map_or(1, |since| since.as_nanos() as u64),
+            json: std::env::var("RINGSMITH_BENCH_JSON").ok(),
+        };
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+            let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
+            match argument.as_str() {
+                "--rounds" => options.rounds = number(value()?)?.max(1) as usize,
+                "--seed" => options.seed = number(value()?)?,
+                "--json" => options.json = Some(value()?),
+                // What `cargo bench` passes to every benchmark.
+                "--bench" => {}
+                other => {
+                    return Err(format!(
+                        "unknown argument {other}; there are --rounds N, --seed N and --json FILE"
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The settings, without the variables of benchmarks.
+fn config() -> Result<Config> {
+    let vars = std::env::vars().filter(|(name, _)| !name.starts_with("RINGSMITH_BENCH_"));
+    let (config, warnings) = Config::from_vars(vars).map_err(|e| Stop::Misused(e.to_string()))?;
+    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    Ok(config)
+}
+
+/// Opens the GPU; whatever says that there is none is no failure.
+fn open() -> Result<Arc<Device>> {
+    match Device::open(0) {
+        Ok(device) => Ok(device),
+        Err(error @ (CudaError::Missing | CudaError::NoDevice { .. })) => Err(Stop::Skipped(error)),
+        // A driver that finds no GPU says so when it starts.
+        Err(error @ CudaError::Call { .. }) if error.to_string().contains("CUDA_ERROR_NO_DEVICE") => {
+            Err(Stop::Skipped(error))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn run() -> Result<()> {
+    let options = Options::parse(std::env::args().skip(1)).map_err(Stop::Misused)?;
+    let config = config()?;
+    let device = open()?;
+    let handwritten = Handwritten::find();
+    // Made first: minutes of measuring should not end with a folder that is not there.
+    let file = match &options.json {
+        Some(path) => Some(File::create(path).map_err(|e| Stop::Misused(format!("{path}: {e}")))?),
+        None => None,
+    };
+    let mut figures = Map::new();
+    let outcome = measure(&options, &config, &device, &handwritten, &mut figures);
+    // What was measured before a failure is kept.
+    if let Some(mut file) = file {
+        let written = writeln!(file, "{:#}", Value::Object(figures));
+        written.map_err(|e| Stop::Failed(format!("{}: {e}", options.json.unwrap_or_default())))?;
+    }
+    outcome
+}
+
+fn measure(
+    options: &Options,
+    config: &Config,
+    device: &Arc<Device>,
+    handwritten: &Handwritten,
+    figures: &mut Map<String, Value>,
+) -> Result<()> {
+    let jit = Arc::new(Jit::new(config));
+    let nvrtc = jit.nvrtc().map_or_else(|_| "none".to_owned(), |nvrtc| nvrtc.version().to_string());
+    let (name, seed) = (device.name()?, options.seed);
+    println!("{name}, NVRTC {nvrtc}, --seed {seed}");
+    figures.insert("gpu".into(), json!(name));
+    figures.insert("nvrtc".into(), json!(nvrtc));
+    figures.insert("seed".into(), json!(seed));
+    figures.insert("rounds".into(), json!(options.rounds));
+
+    let started = Instant::now();
+    let collectives = Ranks::communicator(device, 2, &jit)?;
+    let make_s = started.elapsed().as_secs_f64();
+    let mut pair = Ranks::new(device, collectives, SIZES[SIZES.len() - 1])?;
+    let started = Instant::now();
+    pair.once(&all_reduce(8, DataType::Float32))?;
+    let first_call_s = started.elapsed().as_secs_f64();
+    println!("making a communicator: {make_s:.4} s; its first all_reduce of 8 bytes: {first_call_s:.4} s");
+    figures.insert("make_s".into(), json!(make_s));
+    figures.insert("first_call_s".into(), json!(first_call_s));
+
+    beside(options, handwritten, &mut pair, figures)?;
+    let mut others = Vec::new();
+    let outcome = alone(device, &jit, pair, figures, &mut others);
+    figures.insert("others".into(), Value::Array(others));
+    outcome
+}
+
+/// The rounds of all_reduce beside the hand-written program, and their table.
+fn beside(
+    options: &Options,
+    handwritten: &Handwritten,
+    pair: &mut Ranks,
+    figures: &mut Map<String, Value>,
+) -> Result<()> {
     let mut by_hand: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     let mut ours: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    let mut other_lines = Vec::new();
-    let mut random = seed;
-    for round in 1..=ROUNDS {
-        eprintln!("round {round} of {ROUNDS}");
-        let (times, others) = handwritten();
-        times.into_iter().for_each(|(bytes, us)| by_hand.entry(bytes).or_default().push(us));
-        other_lines = others;
+    let mut plans: BTreeMap<u64, String> = BTreeMap::new();
+    let mut last = handwritten::Figures::default();
+    let mut random = options.seed;
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {}", options.rounds);
+        last = handwritten.run().map_err(Stop::Failed)?;
+        for (bytes, best) in &last.best {
+            by_hand.entry(*bytes).or_default().push(best.us);
+        }
         let mut order = SIZES;
         shuffle(&mut order, &mut random);
-        for bytes in order {
-            let request = all_reduce(bytes, DataType::Float32);
-            if round == 1 && !pair.is_right(&request)? {
-                println!("wrong sums at {bytes} bytes");
-                return Ok(ExitCode::FAILURE);
-            }
-            ours.entry(bytes).or_default().push(pair.graph_us(&request)?);
+        let requests = order.map(|bytes| (bytes, all_reduce(bytes, DataType::Float32)));
+        if round == 1 {
+            requests.iter().try_for_each(|(_, request)| pair.check(request))?;
+        }
+        for (bytes, request) in requests {
+            let timed = pair.time(&request)?;
+            ours.entry(bytes).or_default().push(timed.us());
+            plans.insert(bytes, timed.plan);
         }
     }
-    println!("all_reduce, float32 sum, 2 ranks on one GPU, medians of {ROUNDS} rounds in us (least to most)");
-    println!("{:>11} {:>28} {:>28} {:>7}  plan", "bytes", "by hand", "generated", "ratio");
+    println!(
+        "\nall_reduce, float32 sum, 2 ranks on one GPU, medians of {} rounds in us (least to most)",
+        options.rounds
+    );
+    println!("{:>11} {:>28} {:>28} {:>9}  plan", "bytes", "by hand", "ours", "ours/hand");
     let mut rows = Vec::new();
     for (bytes, times) in &ours {
         let hand = by_hand.get(bytes);
         let ratio = hand.map(|hand| median(times) / median(hand));
-        let plan = pair.name(&all_reduce(*bytes, DataType::Float32))?;
+        let plan = &plans[bytes];
         println!(
-            "{bytes:>11} {:>28} {:>28} {:>7}  {plan}",
-            hand.map_or_else(String::new, |hand| spread(hand)),
+            "{bytes:>11} {:>28} {:>28} {:>9}  {plan}",
+            hand.map_or_else(|| "-".to_owned(), |hand| spread(hand)),
             spread(times),
-            ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}"))
+            ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"))
         );
-        rows.push(json!({"bytes": bytes, "by_hand_us": hand, "us": times, "ratio": ratio, "plan": plan}));
+        let kernel = last.best.get(bytes).map(|best| &best.kernel);
+        rows.push(json!({
+            "bytes": bytes, "by_hand_us": hand, "by_hand_kernel": kernel, "us": times, "ratio": ratio,
+            "plan": plan,
+        }));
     }
+    last.others.iter().for_each(|line| println!("by hand: {line}"));
+    figures.insert("all_reduce".into(), Value::Array(rows));
+    figures.insert("by_hand_others".into(), Value::Array(last.others));
+    Ok(())
+}
 
-    let mut others = Vec::new();
-    println!("\nother collectives and types, us");
+/// What only ours is measured at.
+fn alone(
+    device: &Arc<Device>,
+    jit: &Arc<Jit>,
+    mut pair: Ranks,
+    figures: &mut Map<String, Value>,
+    others: &mut Vec<Value>,
+) -> Result<()> {
     use Collective::{AllGather, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+    println!("\nours alone, us");
     for collective in [AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Gather, Scatter] {
         for bytes in SIZES {
-            others.push(pair.other(&Ranks::request(collective, DataType::Float32, bytes, 2))?);
+            others.push(row(&mut pair, &request(collective, DataType::Float32, bytes, 2))?);
         }
     }
     for dtype in [DataType::Bfloat16, DataType::Float16, DataType::Float8E4M3] {
-        for bytes in [1 << 20, 16 << 20, 256 << 20] {
-            others.push(pair.other(&all_reduce(bytes, dtype))?);
+        for bytes in TYPES_SIZES {
+            others.push(row(&mut pair, &all_reduce(bytes, dtype))?);
         }
     }
-    let launch = pair.launch_ns()?;
+    let (launch_ns, empty_launch_ns) = pair.launch_ns(&all_reduce(8, DataType::Float32))?;
+    figures.insert("launch_ns".into(), json!(launch_ns));
+    figures.insert("empty_launch_ns".into(), json!(empty_launch_ns));
     drop(pair);
-    let mut eight = Ranks::new(&device, 8, jit)?;
-    for bytes in [8, 64 << 10, 1 << 20, 64 << 20] {
-        others.push(eight.other(&all_reduce(bytes, DataType::Float32))?);
+    let most = EIGHT_RANKS_SIZES[EIGHT_RANKS_SIZES.len() - 1];
+    let mut eight = Ranks::new(device, Ranks::communicator(device, 8, jit)?, most)?;
+    for bytes in EIGHT_RANKS_SIZES {
+        let request = all_reduce(bytes, DataType::Float32);
+        eight.check(&request)?;
+        others.push(row(&mut eight, &request)?);
     }
     println!(
-        "\nCPU time of a stream launch: {:.0} ns; of an empty kernel's: {:.0} ns\n\
-         making a communicator: {made_s:.3} s; its first call: {first_s:.3} s",
-        launch.0, launch.1
+        "\nCPU time of a launch on a stream, ns: all_reduce of 8 bytes {}; an empty kernel {}",
+        spread(&launch_ns),
+        spread(&empty_launch_ns)
     );
-    for line in &other_lines {
-        println!("by hand: {line}");
-    }
-    if let Ok(path) = std::env::var("RINGSMITH_BENCH_JSON") {
-        let all = json!({
-            "gpu": device.name()?, "seed": seed, "all_reduce": rows, "others": others,
-            "launch_ns": launch.0, "empty_launch_ns": launch.1, "make_s": made_s, "first_call_s": first_s,
-            "by_hand_others": other_lines,
-        });
-        if let Err(error) = std::fs::write(&path, format!("{all:#}\n")) {
-            eprintln!("{path}: {error}");
-            return Ok(ExitCode::from(3));
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-/// Ranks on a GPU, with buffers.
-struct Ranks {
-    device: Arc<Device>,
-    ranks: u32,
-    collectives: Collectives,
-    stream: Stream,
-    buffers: Vec<(DeviceMemory, DeviceMemory)>,
+/// Measures, prints and describes a call. That no plan fits one is no reason to leave the others out.
+fn row(ranks: &mut Ranks, request: &GpuRequest) -> Result<Value> {
+    let (collective, dtype) = (request.collective.name(), request.dtype.name());
+    let (count, bytes) = (ranks.count(), ranks.bytes(request));
+    let begin = format!("{collective:>15} {dtype:>11} {count} ranks {bytes:>11}");
+    let mut row = json!({"collective": collective, "dtype": dtype, "ranks": count, "bytes": bytes});
+    match ranks.time(request) {
+        Ok(timed) => {
+            let Timed { plan, replays_us } = &timed;
+            println!("{begin} {:>28}  {plan}", spread(replays_us));
+            row["us"] = json!(timed.us());
+            row["replays_us"] = json!(replays_us);
+            row["plan"] = json!(plan);
+        }
+        Err(Stop::Unfit(reason)) => {
+            println!("{begin} {:>28}  {reason}", "-");
+            row["error"] = json!(reason);
+        }
+        Err(stop) => return Err(stop),
+    }
+    Ok(row)
 }
 
-impl Ranks {
-    fn new(device: &Arc<Device>, ranks: u32, jit: Arc<Jit>) -> Result<Self> {
-        let collectives = Collectives::new(GpuRanks::one_gpu(device, ranks)?, jit)?;
-        let bytes = if ranks == 2 { SIZES[SIZES.len() - 1] } else { 64 << 20 };
-        let mut buffers = Vec::new();
-        for rank in 0..ranks {
-            let input = DeviceMemory::new(device, bytes)?;
-            let pattern: Vec<u8> = (0..PATTERN / 4).flat_map(|i| element(rank, i).to_le_bytes()).collect();
-            for at in (0..bytes).step_by(PATTERN) {
-                input.write(at, &pattern)?;
-            }
-            buffers.push((input, DeviceMemory::new(device, bytes)?));
-        }
-        let (device, stream) = (Arc::clone(device), Stream::new(device)?);
-        Ok(Self { device, ranks, collectives, stream, buffers })
+/// A collective whose larger side has `bytes`.
+fn request(collective: Collective, dtype: DataType, bytes: u64, ranks: u32) -> GpuRequest {
+    let parts = if collective.blocked() { u64::from(ranks) } else { 1 };
+    GpuRequest {
+        collective,
+        dtype,
+        op: collective.reduces().then_some(ReduceOp::Sum),
+        scalar_bits: 0,
+        root: collective.rooted().then_some(0),
+        count: bytes / parts / dtype.size_bytes() as u64,
     }
-
-    /// A collective whose larger side has `bytes`.
-    fn request(collective: Collective, dtype: DataType, bytes: u64, ranks: u32) -> GpuRequest {
-        let parts = if collective.blocked() { u64::from(ranks) } else { 1 };
-        GpuRequest {
-            collective,
-            dtype,
-            op: collective.reduces().then_some(ReduceOp::Sum),
-            scalar_bits: 0,
-            root: collective.rooted().then_some(0),
-            count: bytes / parts / dtype.size_bytes() as u64,
-        }
-    }
-
-    fn put(&mut self, prepared: &Prepared) -> Result<()> {
-        put(&mut self.collectives, &self.buffers, prepared, &self.stream)
-    }
-
-    fn once(&mut self, request: &GpuRequest) -> Result<()> {
-        let prepared = self.collectives.prepare(request, ALIGNMENT)?;
-        self.put(&prepared)?;
-        Ok(self.stream.synchronize()?)
-    }
-
-    fn name(&mut self, request: &GpuRequest) -> Result<String> {
-        Ok(self.collectives.prepare(request, ALIGNMENT)?.name())
-    }
-
-    /// Whether a sum's first and last four MiB are what they should be, on every rank.
-    fn is_right(&mut self, request: &GpuRequest) -> Result<bool> {
-        let bytes = request.count * 4;
-        for (_, output) in &self.buffers {
-            output.fill(0, bytes, 0xee)?;
-        }
-        self.once(request)?;
-        let look = bytes.min(PATTERN as u64);
-        let mut found = vec![0; look as usize];
-        for (_, output) in &self.buffers {
-            for start in [0, bytes - look] {
-                output.read(start, &mut found)?;
-                let right = found.chunks_exact(4).enumerate().all(|(i, word)| {
-                    let at = (start as usize / 4 + i) % (PATTERN / 4);
-                    let sum: f32 = (0..self.ranks).map(|rank| element(rank, at)).sum();
-                    word == sum.to_le_bytes()
-                });
-                if !right {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Microseconds of a call: the median replay of a graph that holds several.
-    fn graph_us(&mut self, request: &GpuRequest) -> Result<f64> {
-        let prepared = self.collectives.prepare(request, ALIGNMENT)?;
-        let bytes = request.count * request.dtype.size_bytes() as u64;
-        let calls = match bytes {
-            0..=0x10_0000 => 20,
-            0x10_0001..=0x400_0000 => 5,
-            _ => 2,
-        };
-        let (collectives, buffers) = (&mut self.collectives, &self.buffers);
-        let mut put_all = Ok(());
-        let graph = self.stream.capture(|stream| {
-            put_all = (0..calls).try_for_each(|_| put(collectives, buffers, &prepared, stream));
-            Ok(())
-        })?;
-        put_all?;
-        let (begin, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
-        let mut times = Vec::new();
-        for replay in 0..8 {
-            begin.record(&self.stream)?;
-            graph.launch(&self.stream)?;
-            end.record(&self.stream)?;
-            self.stream.synchronize()?;
-            if replay > 0 {
-                times.push(end.seconds_since(&begin)? * 1e6 / f64::from(calls));
-            }
-        }
-        Ok(median(&times))
-    }
-
-    /// Measures and prints one call.
-    fn other(&mut self, request: &GpuRequest) -> Result<Value> {
-        let (us, plan) = (self.graph_us(request)?, self.name(request)?);
-        let parts = if request.collective.blocked() { u64::from(self.ranks) } else { 1 };
-        let bytes = request.count * parts * request.dtype.size_bytes() as u64;
-        let (collective, dtype, ranks) = (request.collective.name(), request.dtype.name(), self.ranks);
-        println!("{collective:>15} {dtype:>11} {ranks} ranks {bytes:>11} {us:>9.2}  {plan}");
-        Ok(json!({
-            "collective": collective, "dtype": dtype, "ranks": ranks, "bytes": bytes, "us": us, "plan": plan
-        }))
-    }
-
-    /// Nanoseconds of the CPU for a launch of 8 bytes, and for one of an empty kernel.
-    fn launch_ns(&mut self) -> Result<(f64, f64)> {
-        let prepared = self.collectives.prepare(&all_reduce(8, DataType::Float32), ALIGNMENT)?;
-        let empty = Empty::new(&self.collectives)?;
-        let (mut own, mut bare) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS * 10 {
-            let started = Instant::now();
-            for _ in 0..100 {
-                self.put(&prepared)?;
-            }
-            own.push(started.elapsed().as_secs_f64() * 1e7);
-            self.stream.synchronize()?;
-            let started = Instant::now();
-            for _ in 0..100 {
-                empty.launch(&self.stream)?;
-            }
-            bare.push(started.elapsed().as_secs_f64() * 1e7);
-            self.stream.synchronize()?;
-        }
-        Ok((median(&own), median(&bare)))
-    }
-}
-
-fn put(
-    collectives: &mut Collectives,
-    buffers: &[(DeviceMemory, DeviceMemory)],
-    prepared: &Prepared,
-    stream: &Stream,
-) -> Result<()> {
-    let slice = |memory| DeviceSlice { memory, offset: 0 };
-    let slices: Vec<_> = buffers.iter().map(|(input, output)| (slice(input), slice(output))).collect();
-    collectives.run(prepared, &slices, stream)
 }
 
 fn all_reduce(bytes: u64, dtype: DataType) -> GpuRequest {
-    Ranks::request(Collective::AllReduce, dtype, bytes, 2)
-}
-
-/// Sums of these are exact.
-fn element(rank: u32, index: usize) -> f32 {
-    ((index * 2_654_435_761 + rank as usize * 97) % 1009) as f32 * 0.25
-}
-
-/// The hand-written program's best time of each size, and its other lines.
-fn handwritten() -> (BTreeMap<u64, f64>, Vec<Value>) {
-    let Ok(program) = std::env::var("RINGSMITH_BENCH_HANDWRITTEN") else {
-        eprintln!("the hand-written kernels are left out: RINGSMITH_BENCH_HANDWRITTEN is not set");
-        return (BTreeMap::new(), Vec::new());
-    };
-    let printed = match Command::new(&program).output() {
-        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(error) => {
-            eprintln!("the hand-written kernels are left out: {program}: {error}");
-            String::new()
-        }
-    };
-    let (mut best, mut others) = (BTreeMap::new(), Vec::new());
-    for line in printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        match (line["bytes"].as_u64(), line["us"].as_f64()) {
-            (Some(bytes), Some(us)) => {
-                let known = best.entry(bytes).or_insert(us);
-                *known = us.min(*known);
-            }
-            _ => others.push(line),
-        }
-    }
-    (best, others)
+    request(Collective::AllReduce, dtype, bytes, 2)
 }
 
 /// Fisher-Yates, with splitmix64.
