@@ -61,7 +61,7 @@ const LL128_BYTES: u64 = 4 << 20;
 /// All ranks' one-shot traffic up to which one step beats two.
 const ONE_SHOT_BYTES: u64 = 8 << 20;
 /// Largest block that two steps send through zones; above, FIFOs are faster.
-const TWO_SHOT_BLOCK_BYTES: u64 = 32 << 10;
+const TWO_SHOT_BLOCK_BYTES: u64 = 512 << 10;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,7 +143,9 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
     let (threads, unroll) = match protocol {
         Protocol::Ll => (256, 1),
         Protocol::Ll128 => (if request.bytes < 1 << 20 { 256 } else { 512 }, 1),
-        Protocol::Simple => (256, 4),
+        // More blocks of fewer threads suit two lanes a rank; copies alone want more threads.
+        Protocol::Simple if name == "split_two_shot" => (256, 4),
+        Protocol::Simple => (512, 4),
     };
     let fits = |special: &&Special| special.name == name && special.protocols().contains(&protocol);
     if let Some(special) = specials(request).find(fits) {
