@@ -185,13 +185,6 @@ impl Writer<'_> {
             }
         };
         context.insert("form", form);
-        // PTX's names.
-        let eight_bit = match dtype {
-            DataType::Float8E4M3 => "e4m3",
-            DataType::Float8E5M2 => "e5m2",
-            _ => "",
-        };
-        context.insert("eight_bit", eight_bit);
         context.insert("accumulator", accumulator);
         // Integers wrap: in an unsigned type as wide, where overflow is defined.
         let wide = match (form, size) {

@@ -316,8 +316,6 @@ pub(super) fn generated(nvrtc: &Nvrtc) -> Outcome {
         ("two_shot", Protocol::Ll128, DataType::Float16),
         ("split_two_shot", Protocol::Simple, DataType::Float32),
         ("ring", Protocol::Simple, DataType::Int32),
-        ("one_shot", Protocol::Ll128, DataType::Float8E4M3),
-        ("split_two_shot", Protocol::Simple, DataType::Float8E5M2),
     ];
     for (name, protocol, dtype) in golden {
         let (collective, op) = (Collective::AllReduce, Some(ReduceOp::Sum));
