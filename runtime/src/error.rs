@@ -321,18 +321,21 @@ pub enum Error {
     },
     /// A wait ended at the limit that the user had set.
     #[error(
-        "rank {rank}: {operation}: {detail}: nothing came from rank {peer} for {}; it is late, stopped, or in another \
-         call: look at it there, or allow more with RINGSMITH_TIMEOUT_S",
-        Seconds(*.waited)
+        "rank {rank}: {operation}: {detail}: nothing came from {} for {}; {}, or allow more with RINGSMITH_TIMEOUT_S",
+        Silent::of(*.peer, .others),
+        Seconds(*.waited),
+        Silent::of(*.peer, .others).blame()
     )]
     Timeout {
         /// The rank that waited.
         rank: u32,
-        /// The rank it waited for.
+        /// The rank it waited for: the first, where there are several.
         peer: u32,
+        /// Further ranks that something was awaited of, each of which may be the one that is late.
+        others: Vec<u32>,
         /// The collective and its sequence number.
         operation: String,
-        /// The op's address and what it waited for.
+        /// The op's address and what it waited for of `peer`.
         detail: String,
         /// How long it waited.
         waited: Duration,
@@ -477,6 +480,36 @@ impl fmt::Display for Addresses<'_> {
             write!(f, "{separator}{address}")?;
         }
         Ok(())
+    }
+}
+
+/// Ranks of which nothing comes: `rank 3`, `ranks 1, 3`.
+pub(crate) struct Silent(Vec<u32>);
+
+impl Silent {
+    /// `peer` and the others, each once.
+    pub(crate) fn of(peer: u32, others: &[u32]) -> Self {
+        let mut ranks: Vec<u32> = others.iter().copied().chain([peer]).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        Self(ranks)
+    }
+
+    /// What may be the matter, and where to look.
+    pub(crate) fn blame(&self) -> &'static str {
+        match self.0.len() {
+            1 => "it is late, stopped, or in another call: look at it there",
+            _ => {
+                "one of them is late, stopped, or in another call, and others may only wait for it: look at them there"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.0.len() == 1 { "rank" } else { "ranks" };
+        write!(f, "{what} {}", Ranks(&self.0))
     }
 }
 

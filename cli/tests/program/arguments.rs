@@ -52,6 +52,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run all_reduce --transport ib", &["--transport", "ib", "socket"]),
     ("run all_reduce --algo ringg", &["--algo", "ringg"]),
     ("run all_reduce --algo ring;;", &["--algo ring;;", "part 2", "empty"]),
+    ("run all_reduce --algo ,ring", &["--algo ,ring: name 1 of \",ring\" is empty"]),
     ("run all_reduce --algo ring,,tree", &["--algo ring,,tree", "name 2", "empty"]),
     ("run all_reduce --algo bruck", &["--algo bruck", "all_reduce", "ring", "rabenseifner"]),
     ("run all_gather --algo ^ring,bruck,direct", &["--algo ^ring,bruck,direct", "all_gather", "bruck"]),

@@ -28,6 +28,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("hostile::full_devices_are_reported", full_devices_are_reported),
         Trial::test("hostile::ranks_share_no_standard_input", ranks_share_no_standard_input),
         Trial::test("hostile::one_gpu_is_no_cpu", one_gpu_is_no_cpu),
+        Trial::test("hostile::too_few_open_files_are_told_once", too_few_open_files_are_told_once),
+        Trial::test(
+            "hostile::a_size_that_cannot_be_is_no_refutation",
+            a_size_that_cannot_be_is_no_refutation,
+        ),
+        Trial::test("hostile::every_bad_line_of_a_file_is_told", every_bad_line_of_a_file_is_told),
+        Trial::test("hostile::a_launcher_of_another_size_is_named", a_launcher_of_another_size_is_named),
     ]
 }
 
@@ -194,7 +201,10 @@ fn id_files_of_other_sizes() -> Result<(), Failed> {
 fn a_list_is_about_its_collective() -> Result<(), Failed> {
     let done = run("run all_reduce --algo ring --ranks 2 -b 64 -e 64 -n 1 --json".split(' '));
     assert_eq!((done.status, done.stderr.as_str()), (0, ""), "nothing is said of barriers");
-    assert!(done.stdout.contains("ring"), "{}", done.stdout);
+    assert!(done.stdout.contains("\"plan\":\"ring_all_reduce "), "{}", done.stdout);
+    let line = "run all_reduce --algo ring --proto simple --channels 2 -b 64K -e 64K -n 1 --json";
+    let done = run(line.split(' '));
+    assert!(done.stdout.contains("\"ring_all_reduce simple, 2 channels\""), "{}", done.stdout);
     Ok(())
 }
 
@@ -259,9 +269,91 @@ fn full_devices_are_reported() -> Result<(), Failed> {
         let mut command = command(line.split(' '));
         let done = Done::from(command.stdout(Stdio::from(full)).spawn()?.wait_with_output()?);
         assert_eq!(done.status, 3, "{line}: {}", done.stderr);
-        assert!(done.stderr.contains("standard output"), "{line}: {}", done.stderr);
+        assert_eq!(done.stderr.matches("standard output").count(), 1, "{line}: {}", done.stderr);
     }
     let done = run(["plan", "all_reduce", "-o", "/dev/full"]);
     assert!(done.status == 2 && done.stderr.contains("/dev/full"), "{}: {}", done.status, done.stderr);
+    Ok(())
+}
+
+fn too_few_open_files_are_told_once() -> Result<(), Failed> {
+    let program = command(["run", "all_reduce", "--ranks", "40", "-e", "8", "-n", "1"]);
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -n 40; exec \"$0\" \"$@\""]).arg(program.get_program());
+    limited.args(program.get_args()).stdin(Stdio::null());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let done = Done::from(limited.output()?);
+    assert_eq!((done.status, done.stdout.as_str()), (3, ""), "{}", done.stderr);
+    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    for part in ["40 ranks", "open files", "is 40", "ulimit -n", "--ranks"] {
+        assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+    }
+    Ok(())
+}
+
+fn a_size_that_cannot_be_is_no_refutation() -> Result<(), Failed> {
+    let text = "program @p(n: ranks) {
+  collective all_reduce(sum)
+  chunks n
+  buffer data: inout[n]
+  buffer inbox: scratch[n - 9]
+}
+";
+    let folder = Folder::new("size");
+    let file = folder.file("size.sched", text);
+    let file = file.to_string_lossy();
+    let lines = [
+        vec!["verify", &file],
+        vec!["show", &file],
+        vec!["expand", &file, "--ranks", "2"],
+        vec!["lower", &file, "--ranks", "2", "--bytes", "8", "--dtype", "int8"],
+        vec!["run", "all_reduce", "--schedule", &file],
+    ];
+    for line in lines {
+        let done = run(&line);
+        assert!(
+            done.status == 2 && done.stderr.contains("E0310"),
+            "{line:?}: {} {}",
+            done.status,
+            done.stderr
+        );
+        assert!(!done.stdout.contains("refuted"), "{line:?}: {}", done.stdout);
+    }
+    let mut started = command(["run", "all_reduce", "--schedule", &file, "--rank", "0", "--world", "1"]);
+    let done = Done::from(started.args(["--id-file"]).arg(folder.0.join("id")).output()?);
+    assert!(done.status == 2 && done.stderr.contains("E0310"), "by hand: {} {}", done.status, done.stderr);
+    Ok(())
+}
+
+fn every_bad_line_of_a_file_is_told() -> Result<(), Failed> {
+    let folder = Folder::new("conf");
+    let file = folder.file("conf", "NCCL_ALGO\nNCCL_PROTO=fast\n# fine\nRINGSMITH_SLOTS=1\njunk\n");
+    let name = file.to_string_lossy();
+    let mut command = command(["run", "all_reduce"]);
+    let done = Done::from(command.env("RINGSMITH_CONF_FILE", &file).output()?);
+    assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{}", done.stderr);
+    for (text, line) in [("NCCL_ALGO", 1), ("NCCL_PROTO=fast", 2), ("RINGSMITH_SLOTS=1", 4), ("junk", 5)] {
+        let told = format!("{text} ({name}:{line}): ");
+        assert!(done.stderr.contains(&told), "{told}: {}", done.stderr);
+    }
+    assert!(!done.stderr.contains("RINGSMITH_CONF_FILE"), "{}", done.stderr);
+    Ok(())
+}
+
+fn a_launcher_of_another_size_is_named() -> Result<(), Failed> {
+    let started =
+        [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "3"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "3")];
+    let mut command = command(["run", "all_reduce", "--schedule", "ring2.sched"]);
+    let done = Done::from(command.envs(started).output()?);
+    assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{}", done.stderr);
+    for part in ["Open MPI has started 3 ranks", "ring2.sched", "2 ranks"] {
+        assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+    }
+    assert!(!done.stderr.contains("--ranks"), "{}", done.stderr);
     Ok(())
 }

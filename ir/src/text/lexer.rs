@@ -123,15 +123,18 @@ impl<'a> Lexer<'a> {
 
     fn sign(&self) -> Option<&'static str> {
         let rest = &self.text.as_bytes()[self.position..];
-        SIGNS.iter().chain(&OPERATORS).copied().find(|s| rest.starts_with(s.as_bytes()))
+        let first = rest.first();
+        let is_here = |s: &&str| s.as_bytes().first() == first && rest.starts_with(s.as_bytes());
+        SIGNS.iter().chain(&OPERATORS).copied().find(is_here)
     }
 
     /// Skips characters that begin no token, all of a row at once.
     fn skip_unknown(&mut self) -> Diagnostic {
         let start = self.position;
         while let Some(c) = self.text[self.position..].chars().next() {
-            let ends = matches!(c, ' ' | '\t' | '\r' | '\n' | '_');
-            if ends || c.is_ascii_alphanumeric() || self.sign().is_some() {
+            let ends = matches!(c, ' ' | '\t' | '\r' | '\n' | '_') || c.is_ascii_alphanumeric();
+            // Only punctuation is looked for in the table: a row may be as long as the text.
+            if ends || c.is_ascii_punctuation() && self.sign().is_some() {
                 break;
             }
             self.position += c.len_utf8();

@@ -145,6 +145,8 @@ struct Link {
 struct Strangers {
     count: u64,
     last: Option<(SocketAddr, String)>,
+    /// Why connections that wait cannot be accepted, while they cannot.
+    starved: Option<String>,
 }
 
 impl Strangers {
@@ -154,7 +156,18 @@ impl Strangers {
         self.last = Some((peer, why));
     }
 
+    /// Notes that the system gives no more connections. True if that is news.
+    fn starve(&mut self, error: &io::Error) -> bool {
+        let text = format!(
+            "the root's process can accept no more connections: {error}; raise its limit on open files (ulimit -n)"
+        );
+        self.starved.replace(text).is_none()
+    }
+
     fn report(&self) -> Option<String> {
+        if self.starved.is_some() {
+            return self.starved.clone();
+        }
         let (peer, why) = self.last.as_ref()?;
         let plural = if self.count == 1 { "connection" } else { "connections" };
         Some(format!(
@@ -247,7 +260,10 @@ impl Server {
         }
         loop {
             match self.listener.accept() {
-                Ok((stream, peer)) => self.admit(stream, peer, now),
+                Ok((stream, peer)) => {
+                    self.strangers.starved = None;
+                    self.admit(stream, peer, now);
+                }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return,
                     // The other end gave up while it waited, or a signal came: the next one may do.
@@ -255,10 +271,12 @@ impl Server {
                     | io::ErrorKind::ConnectionAborted
                     | io::ErrorKind::ConnectionReset => {}
                     _ => {
-                        tracing::warn!(
-                            target: "ringsmith::bootstrap",
-                            "the root cannot accept connections for now: {error}; check the limit on open files (ulimit -n)"
-                        );
+                        if self.strangers.starve(&error) {
+                            tracing::warn!(
+                                target: "ringsmith::bootstrap",
+                                "the root cannot accept connections for now: {error}; check the limit on open files (ulimit -n)"
+                            );
+                        }
                         self.resume_accepting = Some(now + ACCEPT_PAUSE);
                         return;
                     }

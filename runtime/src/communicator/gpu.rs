@@ -222,7 +222,7 @@ impl GpuCommunicator {
                 let detail = self.say_where(prepared);
                 let peer = self.first_peer(prepared);
                 let operation = self.last_call(prepared);
-                let error = Error::Timeout { rank, peer, operation, detail, waited };
+                let error = Error::Timeout { rank, peer, others: Vec::new(), operation, detail, waited };
                 self.bootstrap.abort(&error.said_by(rank));
                 self.end(stream, device_error)?;
                 return Err(error);

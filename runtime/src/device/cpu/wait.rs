@@ -6,7 +6,7 @@
 //! rank that something is awaited of has gone. Then the caller looks at its counters once more, since
 //! what came before the bad news counts; only if nothing moves even so, the next pause is the error.
 
-use crate::error::{Error, Seconds};
+use crate::error::{Error, Seconds, Silent};
 use crate::fault::{Fault, Reason};
 use crate::transport::{Connections, Departure, Direction, TransportKind};
 use rustix::thread::sched_yield;
@@ -145,8 +145,7 @@ impl Wait {
         if let Some(limit) = watch.policy.timeout
             && waited >= limit
         {
-            let (peer, Awaited { rank, operation, detail }) = first(pending);
-            return Err(Error::Timeout { rank, peer, operation, detail, waited });
+            return Err(timeout(pending, waited));
         }
         if waited >= watch.policy.stall && self.warned.is_none() {
             self.warned = Some(warn_of_stall(watch, pending, waited));
@@ -176,6 +175,16 @@ fn first(pending: &dyn Pending) -> (u32, Awaited) {
     (peer, pending.awaited(peer))
 }
 
+/// The ranks that something is awaited of, but for the one to name first.
+fn others(pending: &dyn Pending) -> Vec<u32> {
+    pending.peers().into_iter().skip(1).collect()
+}
+
+fn timeout(pending: &dyn Pending, waited: Duration) -> Error {
+    let (peer, Awaited { rank, operation, detail }) = first(pending);
+    Error::Timeout { rank, peer, others: others(pending), operation, detail, waited }
+}
+
 fn failure(news: BadNews, watch: &Watch<'_>, pending: &dyn Pending) -> Error {
     match news {
         BadNews::Left(peer) => {
@@ -200,11 +209,12 @@ fn warn_of_stall(watch: &Watch<'_>, pending: &dyn Pending, waited: Duration) -> 
     let (peer, Awaited { rank, operation, detail }) = first(pending);
     let queues = queues(watch.connections, peer);
     let who = format!("rank {rank}: {operation}");
+    let silent = Silent::of(peer, &others(pending));
     tracing::warn!(
         target: "ringsmith::coll",
-        "{who}: nothing has come from rank {peer} for {}: {detail}{queues}. \
-         It is late, stopped, or in another call: look at it there; this rank goes on when it does",
-        Seconds(waited)
+        "{who}: nothing has come from {silent} for {}: {detail}{queues}; {}; this rank goes on when something comes",
+        Seconds(waited),
+        silent.blame()
     );
     who
 }
@@ -299,5 +309,26 @@ mod tests {
             "rank 0: barrier number 3: op r0.0#1 waits for rank 0: rank 2 aborted: the disk is full; mend that, then \
              make a new communicator"
         );
+    }
+
+    struct Messages;
+
+    impl Pending for Messages {
+        fn peers(&self) -> SmallVec<[u32; 8]> {
+            smallvec::smallvec![3, 1, 3]
+        }
+
+        fn awaited(&self, peer: u32) -> Awaited {
+            Message.awaited(peer)
+        }
+    }
+
+    #[test]
+    fn a_timeout_names_every_rank_that_something_is_awaited_of() {
+        let text = timeout(&Messages, Duration::from_secs(2)).to_string();
+        assert!(text.contains("op r0.0#1 waits for rank 3: nothing came from ranks 1, 3 for"), "{text}");
+        assert!(text.contains("others may only wait for it"), "{text}");
+        let text = timeout(&Message, Duration::from_secs(2)).to_string();
+        assert!(text.contains("nothing came from rank 0 for 2 s; it is late"), "{text}");
     }
 }
