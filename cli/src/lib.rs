@@ -19,6 +19,7 @@ mod output;
 mod plan;
 mod run;
 mod show;
+mod start;
 mod values;
 mod verify;
 
@@ -35,10 +36,11 @@ pub fn main() -> ExitCode {
         Err(message) => {
             // Help and version are results, on standard output; mistakes go to standard error.
             let printed = message.print().and_then(|()| io::stdout().flush());
-            let outcome = match printed {
+            let printed = printed.map_err(|error| Failure::output(&error));
+            let outcome = match printed.and_then(|()| output::check_open()) {
                 _ if message.use_stderr() => Outcome::Unusable,
                 Ok(()) => Outcome::Done,
-                Err(error) => ended_by(Failure::output(&error)),
+                Err(failure) => ended_by(failure),
             };
             return outcome.code().into();
         }
