@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &CacheArguments) -> Result {
         remark(format_args!("warning: {warning}"));
     }
     let cache = Cache::open(&config).map_err(|error| failed(&error))?;
-    let mut output = Output::new()?;
+    let mut output = Output::new();
     let outcome = match arguments.action {
         Action::Ls { json } => list(&cache, json, &mut output)?,
         Action::Verify => verify(&cache, &mut output)?,

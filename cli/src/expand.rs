@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &ExpandArguments) -> Result {
     let Some(schedule) = schedule(&input, &request)? else {
         return Ok(Outcome::Unusable);
     };
-    let mut output = Output::new()?;
+    let mut output = Output::new();
     output.text(&text::print_schedule(&schedule))?;
     output.flush()?;
     Ok(Outcome::Done)

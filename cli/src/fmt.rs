@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Runs `fmt`. Files that are wrong are reported and left alone; the others are still rewritten.
 pub(crate) fn run(arguments: &FmtArguments) -> Result {
     let mut outcome = Outcome::Done;
-    let mut output = Output::new()?;
+    let mut output = Output::new();
     for path in &arguments.files {
         let one = file(path, arguments, &mut output);
         match one {

@@ -12,7 +12,7 @@ use std::path::Path;
 pub(crate) fn completions(shell: Shell) -> Result {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "ringsmith", &mut text);
-    let mut output = Output::new()?;
+    let mut output = Output::new();
     output.bytes(&text)?;
     output.flush()?;
     Ok(Outcome::Done)

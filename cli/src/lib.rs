@@ -19,7 +19,6 @@ mod output;
 mod plan;
 mod run;
 mod show;
-mod start;
 mod values;
 mod verify;
 
@@ -36,11 +35,10 @@ pub fn main() -> ExitCode {
         Err(message) => {
             // Help and version are results, on standard output; mistakes go to standard error.
             let printed = message.print().and_then(|()| io::stdout().flush());
-            let printed = printed.map_err(|error| Failure::output(&error));
-            let outcome = match printed.and_then(|()| output::check_open()) {
+            let outcome = match printed {
                 _ if message.use_stderr() => Outcome::Unusable,
                 Ok(()) => Outcome::Done,
-                Err(failure) => ended_by(failure),
+                Err(error) => ended_by(Failure::output(&error)),
             };
             return outcome.code().into();
         }

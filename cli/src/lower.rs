@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
         }
     };
     progress.clear();
-    let mut output = Output::new()?;
+    let mut output = Output::new();
     output.text(&launch(&plan, arguments))?;
     output.text(&text::print_kernel_plan(&plan))?;
     output.flush()?;

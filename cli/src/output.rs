@@ -2,7 +2,6 @@
 //! language from a file that somebody else wrote.
 
 use crate::outcome::{Failure, Result};
-use crate::start::output_was_closed;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
@@ -19,11 +18,8 @@ pub(crate) struct Output {
 
 impl Output {
     /// Takes standard output until dropped.
-    ///
-    /// Errors: it was closed when the program began.
-    pub(crate) fn new() -> Result<Self> {
-        check_open()?;
-        Ok(Self { writer: BufWriter::new(io::stdout().lock()) })
+    pub(crate) fn new() -> Self {
+        Self { writer: BufWriter::new(io::stdout().lock()) }
     }
 
     /// Writes a line.
@@ -51,16 +47,6 @@ impl Output {
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.writer.flush().map_err(|e| Failure::output(&e))
     }
-}
-
-/// Refuses a standard output that was closed when the program began: results would vanish.
-pub(crate) fn check_open() -> Result<()> {
-    if output_was_closed() {
-        return Err(Failure::world(
-            "cannot write to standard output: it was closed when the program began; leave it open, or send it to /dev/null",
-        ));
-    }
-    Ok(())
 }
 
 /// Says something on standard error. Where nobody listens, nothing is lost that a result depends on.

@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     let request = Request { collective, root: arguments.root, bytes };
     let choice = plan::choose(request, &machine, &choice::options(&wanted(arguments)?, collective, ranks)?)
         .map_err(Failure::unusable)?;
-    let mut output = Output::new()?;
+    let mut output = Output::new();
     let wanted = arguments.output.is_some() || !arguments.explain;
     let schedule = if wanted || ranks <= PROVED_RANKS { proved(&choice, arguments)? } else { None };
     if wanted && schedule.is_none() {

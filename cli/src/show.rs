@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 pub(crate) fn run(arguments: &ShowArguments) -> Result {
     let input = Input::read(&arguments.file)?;
     let set = arguments.parameters.by_name()?;
-    let mut output = Output::new()?;
+    let mut output = Output::new();
     let read = if first_word(&input.text) == Some("kernel_plan") {
         text::parse_kernel_plan(&input.text).map(Held::KernelPlan)
     } else {

@@ -59,7 +59,7 @@ pub(crate) enum Roots {
 /// Runs `verify`.
 pub(crate) fn run(arguments: &VerifyArguments) -> Result {
     let set = arguments.parameters.by_name()?;
-    let mut output = Output::new()?;
+    let mut output = Output::new();
     let mut outcome = Outcome::Done;
     for path in &arguments.files {
         let one = Input::read(path).and_then(|input| {

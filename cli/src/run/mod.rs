@@ -17,7 +17,7 @@ mod settings;
 pub(crate) mod sizes;
 
 use crate::outcome::{Failure, Result};
-use crate::output::{self, remark};
+use crate::output::remark;
 use arguments::{Device, RunArguments};
 use child::{Parent, Place};
 use job::{Job, Read};
@@ -34,8 +34,6 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
     if let Some(place) = arguments.child {
         return started(arguments, place);
     }
-    // The ranks that this process starts would not know: their standard output is this one's.
-    output::check_open()?;
     let job = match Job::read(arguments)? {
         Read::Job(job) => job,
         Read::Refused(outcome) => return Ok(outcome),

@@ -79,7 +79,7 @@ pub(crate) struct Report {
 impl Report {
     /// Prints what stands above the rows: `heading`, each line a comment, and the columns' names.
     pub(crate) fn new(arguments: &RunArguments, heading: &[String]) -> Result<Self> {
-        let mut output = Output::new()?;
+        let mut output = Output::new();
         if !arguments.json {
             for line in heading {
                 output.line(format_args!("# {line}"))?;
