@@ -78,11 +78,11 @@ pub(super) fn member(job: &Job<'_>, bootstrap: Bootstrap) -> Result {
     let jit = Arc::new(Jit::new(job.config()));
     let communicator = GpuCommunicator::over(bootstrap, None, job.config(), jit).map_err(rank::failure)?;
     let cases = job.cases(communicator.world())?;
-    communicator.agree("arguments of `run`", &compared(job)?).map_err(rank::failure)?;
+    communicator.bootstrap().agree("arguments of `run`", &compared(job)?).map_err(rank::failure)?;
     let device = communicator.collectives().gpu().device();
     let own =
         format!("{}, GPU {} ({})", place(), device.ordinal(), device.name().map_err(|e| failure(e.into()))?);
-    let places = communicator.all_gather_info("places", own.as_bytes()).map_err(rank::failure)?;
+    let places = communicator.bootstrap().all_gather("places", own.as_bytes()).map_err(rank::failure)?;
     let mut bench = Bench::new(job.arguments(), Ranks::One(Box::new(communicator)), &cases)?;
     let outcome = bench.every_case(&cases, &rank::listed(&places));
     let Ranks::One(communicator) = bench.ranks else { return outcome };
@@ -159,7 +159,7 @@ impl Ranks {
         match self {
             Self::All(_) => Ok(()),
             Self::One(communicator) => {
-                communicator.all_gather_info("line up", &[]).map(drop).map_err(rank::failure)
+                communicator.bootstrap().all_gather("line up", &[]).map(drop).map_err(rank::failure)
             }
         }
     }
@@ -169,7 +169,7 @@ impl Ranks {
         match self {
             Self::All(_) => Ok((seconds, wrong)),
             Self::One(communicator) => {
-                shared(seconds, wrong, |own| communicator.all_gather_info("results", own))
+                shared(seconds, wrong, |own| communicator.bootstrap().all_gather("results", own))
             }
         }
     }

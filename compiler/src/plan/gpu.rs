@@ -4,11 +4,10 @@
 //! The limits below are where the measured curves of docs/performance.md cross (one H200 that carried all
 //! ranks); between GPUs they are a first guess until `tune` corrects them.
 
-use super::{Algorithm, candidates, instantiate};
+use super::{Algorithm, candidates, instantiate, written_for};
 use ringsmith_ir::expand::Arguments;
-use ringsmith_ir::program::{ItemKind, Program};
+use ringsmith_ir::program::Program;
 use ringsmith_ir::schedule::Protocol;
-use ringsmith_ir::text;
 use ringsmith_ir::types::{Collective, ReduceOp};
 
 /// How a program's messages travel.
@@ -149,7 +148,8 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
     };
     let fits = |special: &&Special| special.name == name && special.protocols().contains(&protocol);
     if let Some(special) = specials(request).find(fits) {
-        let (program, arguments) = special.instantiate(request);
+        let Request { collective, ranks, root, op, .. } = *request;
+        let (program, arguments) = written_for(special.text, collective, ranks, root, op);
         return Some(Plan { algorithm: special.name, program, arguments, protocol, threads, unroll });
     }
     let fits = |a: &&Algorithm| {
@@ -180,20 +180,6 @@ impl Special {
         match self.way {
             Way::Zones => &[Protocol::Ll, Protocol::Ll128],
             Way::Fifos | Way::Outputs => &[Protocol::Simple],
-        }
-    }
-
-    fn instantiate(&self, request: &Request) -> (Program, Arguments) {
-        let mut program = text::parse_program(self.text).expect("a test reads it");
-        for item in &mut program.items {
-            if let ItemKind::Collective(line) = &mut item.kind {
-                line.op = request.op.or(line.op);
-            }
-        }
-        let arguments = Arguments::ranks(request.ranks);
-        match request.root {
-            Some(root) if self.collective.rooted() => (program, arguments.root(root)),
-            _ => (program, arguments),
         }
     }
 }

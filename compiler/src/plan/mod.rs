@@ -219,20 +219,32 @@ pub fn instantiate(
     channels: u32,
     op: Option<ReduceOp>,
 ) -> (Program, Arguments) {
-    let mut program = text::parse_program(algorithm.text).expect("a test reads every built-in program");
+    let (program, arguments) = written_for(algorithm.text, algorithm.collective, ranks, root, op);
+    if !algorithm.has_channels {
+        return (program, arguments);
+    }
+    (program, arguments.set("channels", i64::from(channels)))
+}
+
+/// A built-in program, written for `op` if there is one, and the ranks and root to expand it with.
+fn written_for(
+    text: &str,
+    collective: Collective,
+    ranks: u32,
+    root: Option<u32>,
+    op: Option<ReduceOp>,
+) -> (Program, Arguments) {
+    let mut program = text::parse_program(text).expect("a test reads every built-in program");
     for item in &mut program.items {
         if let ItemKind::Collective(line) = &mut item.kind {
-            line.op = op.filter(|_| algorithm.collective.reduces()).or(line.op);
+            line.op = op.filter(|_| collective.reduces()).or(line.op);
         }
     }
-    let mut arguments = Arguments::ranks(ranks);
-    if algorithm.collective.rooted() {
-        arguments = arguments.root(root.unwrap_or(0));
+    let arguments = Arguments::ranks(ranks);
+    if !collective.rooted() {
+        return (program, arguments);
     }
-    if algorithm.has_channels {
-        arguments = arguments.set("channels", i64::from(channels));
-    }
-    (program, arguments)
+    (program, arguments.root(root.unwrap_or(0)))
 }
 
 #[cfg(test)]

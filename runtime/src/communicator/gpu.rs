@@ -13,7 +13,6 @@ use crate::device::cuda::{
     Stream, Waiting,
 };
 use crate::error::{Error, Ranks, Seconds};
-use crate::fault::Fault;
 use crate::jit::Jit;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -133,9 +132,9 @@ impl GpuCommunicator {
         &self.collectives
     }
 
-    /// The word that breaks this communicator.
-    pub fn fault(&self) -> &Fault {
-        self.bootstrap.fault()
+    /// What brought the ranks together: for agreements and results, not for data.
+    pub fn bootstrap(&self) -> &Bootstrap {
+        &self.bootstrap
     }
 
     /// Makes a collective ready: every rank does so for the same request. `alignment` is what this rank's
@@ -144,10 +143,9 @@ impl GpuCommunicator {
     /// Errors: no plan fits; what the driver or the compiler says.
     pub fn prepare(&mut self, request: &GpuRequest, alignment: u64) -> Result<Prepared, Error> {
         let rank = self.rank();
-        let operation = || format!("preparing {}", request.collective);
         self.collectives.prepare(request, alignment).map_err(|source| Error::Device {
             rank,
-            operation: operation(),
+            operation: format!("preparing {}", request.collective),
             source,
         })
     }
@@ -162,17 +160,16 @@ impl GpuCommunicator {
         output: DeviceSlice<'_>,
         stream: &Stream,
     ) -> Result<(), Error> {
-        let operation = format!("{} number {}", prepared.collective(), self.number);
         self.bootstrap.check_fork("run")?;
-        if let Some(reason) = self.fault().reason() {
-            let (rank, detail) = (self.rank(), "not begun".to_owned());
-            return Err(Error::Interrupted { rank, operation, detail, reason: reason.clone() });
-        }
         self.number += 1;
-        let rank = self.rank();
-        self.collectives.run(prepared, &[(input, output)], stream).map_err(|source| Error::Device {
-            rank,
-            operation,
+        if let Some(reason) = self.bootstrap.fault().reason() {
+            let (operation, detail) = (self.last_call(prepared), "not begun".to_owned());
+            return Err(Error::Interrupted { rank: self.rank(), operation, detail, reason: reason.clone() });
+        }
+        let outcome = self.collectives.run(prepared, &[(input, output)], stream);
+        outcome.map_err(|source| Error::Device {
+            rank: self.rank(),
+            operation: self.last_call(prepared),
             source,
         })
     }
@@ -192,12 +189,13 @@ impl GpuCommunicator {
         let started = Instant::now();
         let mut warned = false;
         loop {
-            let broken = self.fault().reason().cloned();
+            let broken = self.bootstrap.fault().reason().cloned();
             if stream.is_done().map_err(device_error)? {
                 return match broken {
                     None => Ok(()),
                     Some(reason) => {
-                        let (operation, detail) = (self.last_call(prepared), self.where_it_waited(prepared));
+                        let operation = self.last_call(prepared);
+                        let detail = describe(&self.collectives.waits(prepared));
                         Err(Error::Interrupted { rank, operation, detail, reason })
                     }
                 };
@@ -213,16 +211,17 @@ impl GpuCommunicator {
                     target: "ringsmith::coll",
                     "rank {rank}: {}: not done after {}: {}. Ranks that are waited for are late, stopped, or in \
                      another call: look at them there; this rank goes on when they do",
-                    self.last_call(prepared), Seconds(waited), self.say_where(prepared)
+                    self.last_call(prepared), Seconds(waited), describe(&self.say_where(prepared))
                 );
             }
             if let Some(limit) = self.timeout
                 && waited >= limit
             {
-                let detail = self.say_where(prepared);
-                let peer = self.first_peer(prepared);
-                let operation = self.last_call(prepared);
-                let error = Error::Timeout { rank, peer, others: Vec::new(), operation, detail, waited };
+                let waits = self.say_where(prepared);
+                let mut peers = waits.iter().flat_map(|wait| &wait.peers).copied();
+                let (peer, others) = (peers.next().unwrap_or(rank), peers.collect());
+                let (operation, detail) = (self.last_call(prepared), describe(&waits));
+                let error = Error::Timeout { rank, peer, others, operation, detail, waited };
                 self.bootstrap.abort(&error.said_by(rank));
                 self.end(stream, device_error)?;
                 return Err(error);
@@ -233,7 +232,7 @@ impl GpuCommunicator {
 
     /// Waits for the end of a stream whose kernels leave, since the communicator is broken.
     fn end(&self, stream: &Stream, failed: impl Fn(CudaError) -> Error) -> Result<(), Error> {
-        let Some(reason) = self.fault().reason() else { return Ok(()) };
+        let Some(reason) = self.bootstrap.fault().reason() else { return Ok(()) };
         let since = Instant::now();
         while !stream.is_done().map_err(&failed)? {
             if since.elapsed() >= ABORT_GRACE {
@@ -254,33 +253,10 @@ impl GpuCommunicator {
     }
 
     /// Lets waiting kernels say where they are.
-    fn say_where(&self, prepared: &Prepared) -> String {
+    fn say_where(&self, prepared: &Prepared) -> Vec<Waiting> {
         self.collectives.gpu().forget_waits();
         std::thread::sleep(SAY_WHERE);
-        self.where_it_waited(prepared)
-    }
-
-    fn where_it_waited(&self, prepared: &Prepared) -> String {
-        describe(&self.collectives.waits(prepared))
-    }
-
-    fn first_peer(&self, prepared: &Prepared) -> u32 {
-        let waits = self.collectives.waits(prepared);
-        waits.iter().flat_map(|w| &w.peers).copied().next().unwrap_or_else(|| self.rank())
-    }
-
-    /// Compares named values over all ranks. Collective.
-    ///
-    /// Errors: `Mismatch` on every rank, with the first that differs; else as [`Self::all_gather_info`].
-    pub fn agree(&self, what: &str, values: &[(&str, String)]) -> Result<(), Error> {
-        self.bootstrap.agree(what, values)
-    }
-
-    /// Gathers a few bytes of every rank, in rank order. Collective.
-    ///
-    /// Errors: `Refused` naming the ranks that did not come, `Interrupted`.
-    pub fn all_gather_info(&self, tag: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        self.bootstrap.all_gather(tag, bytes)
+        self.collectives.waits(prepared)
     }
 
     /// Ends every wait of every rank with `reason`. Immediate; the communicator is broken.
@@ -407,7 +383,7 @@ fn unseen(rank: u32, peer: u32, cards: &[Card]) -> Error {
         "what rank {peer} ({other}) wrote did not arrive on {own}: the two GPUs do not reach each other's memory, \
          though the driver says so; look at ACS and IOMMU settings of the PCIe switches between them"
     );
-    Error::Device { rank, operation: "connecting GPUs".to_owned(), source: GpuError::Plan(text) }
+    Error::Connections { rank, source: text.into() }
 }
 
 fn open(bootstrap: &Bootstrap, ordinal: Option<u32>) -> Result<Arc<Device>, GpuError> {
@@ -522,6 +498,15 @@ mod tests {
         let cards = [card(1), card(2)];
         let error = check_cards(&members(&[1, 2]), &cards, &Config::default()).unwrap_err().to_string();
         assert!(error.contains("rank 1 (node2") && error.contains("two hosts"), "{error}");
+    }
+
+    #[test]
+    fn a_pattern_that_does_not_arrive_is_no_fault_of_the_caller() {
+        let error = unseen(0, 1, &[card(1), card(2)]);
+        assert_eq!(error.exit_status(), crate::error::ExitStatus::WorldFailed);
+        for part in ["rank 0", "rank 1 (GPU-02020202", "GPU-01010101", "IOMMU"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
     }
 
     #[test]

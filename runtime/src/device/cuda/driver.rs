@@ -400,6 +400,11 @@ impl HostMemory {
         self.address
     }
 
+    /// Its size in words.
+    pub(super) fn words(&self) -> usize {
+        self.words
+    }
+
     /// Reads a word that the GPU may be writing.
     ///
     /// Panics: beyond its end.

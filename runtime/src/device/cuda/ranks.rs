@@ -283,8 +283,7 @@ impl GpuRanks {
 
     /// Forgets where blocks have waited. Those that still do say so again within some milliseconds.
     pub fn forget_waits(&self) {
-        let words = 1 + self.own.len() * self.layout.geometry().max_blocks as usize;
-        (1..words).for_each(|word| self.mirror.store(word, 0));
+        (ABORT + 1..self.mirror.words()).for_each(|word| self.mirror.store(word, 0));
     }
 
     /// Where blocks of a kernel's launch have waited for long, since the last [`Self::forget_waits`].
