@@ -42,7 +42,7 @@ fn all_reduce(name: &str, ranks: u32, protocol: Protocol) -> Verified<KernelPlan
         root: None,
         ranks,
         bytes: 1 << 20,
-        maps_outputs: true,
+        maps_buffers: true,
     };
     let plan = gpu::make(&request, name, protocol).expect("the algorithm exists");
     lowered(&plan.program, &plan.arguments, protocol)
@@ -110,12 +110,12 @@ fn one_text_speaks_for_all_ranks() {
 #[test]
 fn large_sums_are_written_straight_into_the_peers_output() {
     let made = kernel(&all_reduce("split_two_shot", 2, Protocol::Simple));
-    assert!(made.writes_peers);
-    assert!(made.source.contains("a.outputs[t["), "{}", made.source);
+    assert!(made.uses_peers);
+    assert!(made.source.contains("a.peer[t["), "{}", made.source);
     // The news that a lane is done waits for the last tile.
     assert!(made.source.contains("Messages without payload speak for all tiles at once."));
     let zone = kernel(&all_reduce("one_shot", 3, Protocol::Ll));
-    assert!(!zone.writes_peers);
+    assert!(!zone.uses_peers);
 }
 
 #[test]
@@ -126,20 +126,20 @@ fn zero_copy_waits_for_peers_once_and_touches_no_slot() {
         root: None,
         ranks: 4,
         bytes: 1 << 20,
-        maps_outputs: true,
+        maps_buffers: true,
     };
     let plan = gpu::make(&request, "zero_copy", Protocol::Simple).expect("there is one");
     let plan = lowered(&plan.program, &plan.arguments, Protocol::Simple);
     let made = emit(&plan, &Options { op: None, ..options(&plan, DataType::Uint8, ReduceOp::Sum) })
         .expect("it emits");
-    assert!(made.writes_peers);
+    assert!(made.uses_peers);
     let (before, after) = made.source.split_once("for (u32 tile = block;").expect("a loop over tiles");
     let (tile, after) = after.split_once("\n  }\n").expect("its end");
     let waits = |text: &str| text.matches("wait_full(a, t").count();
     assert!(before.contains("Messages that say that a rank has begun speak for all tiles at once."));
     assert_eq!((waits(before), waits(tile), waits(after)), (3, 0, 3), "{}", made.source);
     assert!(!tile.contains("slot(t"), "{tile}");
-    let request = gpu::Request { maps_outputs: false, ..request };
+    let request = gpu::Request { maps_buffers: false, ..request };
     assert!(gpu::make(&request, "zero_copy", Protocol::Simple).is_none());
 }
 

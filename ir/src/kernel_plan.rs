@@ -45,8 +45,10 @@ pub enum Place {
     Input(u32),
     /// A chunk of the caller's output. Written `output[3]`.
     Output(u32),
+    /// A chunk of a peer's input, where that is mapped; only ever read. Written `r1.input[3]`.
+    PeerInput(Rank, u32),
     /// A chunk of a peer's output, where that is mapped; only ever written. Written `r1.output[3]`.
-    Peer(Rank, u32),
+    PeerOutput(Rank, u32),
     /// A chunk of scratch. Written by the buffer's name, `acc[3]`.
     Scratch(Buffer, u32),
     /// The current slot of a link: as a destination the one to be published next, as a source the

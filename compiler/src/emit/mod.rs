@@ -87,8 +87,8 @@ pub struct Kernel {
     pub protocol: Protocol,
     /// Bytes of a tile; 0 for zone plans, whose messages are whole chunks.
     pub tile_bytes: u64,
-    /// Whether ranks write into each other's output.
-    pub writes_peers: bool,
+    /// Whether ranks read each other's input or write into each other's output.
+    pub uses_peers: bool,
     /// Columns of a lane's table.
     pub columns: u32,
     /// For each rank, each lane's role and table.

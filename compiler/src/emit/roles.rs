@@ -56,7 +56,11 @@ pub(super) struct Slot(pub(super) usize);
 pub(super) enum Operand {
     Input(Slot),
     Output(Slot),
-    Peer {
+    PeerInput {
+        rank: Slot,
+        chunk: Slot,
+    },
+    PeerOutput {
         rank: Slot,
         chunk: Slot,
     },
@@ -293,7 +297,7 @@ impl Shaper<'_> {
             KernelOpKind::Signal(Counter::Free(link)) => Shape::Signal(self.end(*link, false)),
             KernelOpKind::Move { dst, src, post, chunk } => {
                 let chunk = self.chunk(*chunk);
-                let (from, place) = self.terms(src);
+                let (from, place) = self.terms(lane.rank, src);
                 let mut to: Vec<Place> = dst.clone();
                 to.sort_by_key(|place| self.rotated(lane.rank, *place));
                 let to = to.into_iter().map(|place| self.operand(place, true)).collect();
@@ -310,9 +314,9 @@ impl Shaper<'_> {
             (self.plan.links[link].to.rank.as_u32() + n - rank.as_u32()) % n
         };
         match place {
-            Place::Input(_) | Place::Output(_) => (0, 0, 0),
+            Place::Input(_) | Place::Output(_) | Place::PeerInput(..) => (0, 0, 0),
             Place::Scratch(buffer, chunk) => (1, buffer.as_u32(), chunk),
-            Place::Peer(peer, _) => {
+            Place::PeerOutput(peer, _) => {
                 (2, (peer.as_u32() + self.plan.ranks - rank.as_u32()) % self.plan.ranks, 0)
             }
             Place::Slot(link) => (3, far(link), link.as_u32()),
@@ -321,10 +325,17 @@ impl Shaper<'_> {
     }
 
     /// Terms, with a single one from memory in front, and where that one belongs. Two terms commute: no
-    /// operation gives other bits for them (docs/arithmetic.md).
-    fn terms(&mut self, src: &[Source]) -> (Vec<Term>, Option<Slot>) {
+    /// operation gives other bits for them (docs/arithmetic.md). Among peers' inputs the own one is read as
+    /// they are, in its place.
+    fn terms(&mut self, rank: Rank, src: &[Source]) -> (Vec<Term>, Option<Slot>) {
         let linear = |s: &Source| !matches!(s.place, Place::Slot(_) | Place::Cell(..));
         let mut order: Vec<Source> = src.to_vec();
+        let pulls = src.iter().any(|s| matches!(s.place, Place::PeerInput(..)));
+        for source in order.iter_mut().filter(|_| pulls) {
+            if let Place::Input(chunk) = source.place {
+                source.place = Place::PeerInput(rank, chunk);
+            }
+        }
         let mut place = None;
         if src.len() > 1 && src.iter().filter(|s| linear(s)).count() == 1 {
             let at = src.iter().position(linear).expect("just counted");
@@ -342,9 +353,13 @@ impl Shaper<'_> {
         match place {
             Place::Input(chunk) => Operand::Input(self.chunk(chunk)),
             Place::Output(chunk) => Operand::Output(self.chunk(chunk)),
-            Place::Peer(rank, chunk) => {
+            Place::PeerInput(rank, chunk) => {
                 let rank = self.column(Column::Rank(rank.as_u32()));
-                Operand::Peer { rank, chunk: self.chunk(chunk) }
+                Operand::PeerInput { rank, chunk: self.chunk(chunk) }
+            }
+            Place::PeerOutput(rank, chunk) => {
+                let rank = self.column(Column::Rank(rank.as_u32()));
+                Operand::PeerOutput { rank, chunk: self.chunk(chunk) }
             }
             Place::Scratch(buffer, chunk) => {
                 let before: u32 =

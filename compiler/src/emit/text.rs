@@ -22,7 +22,7 @@ pub(super) fn kernel(plan: &KernelPlan, options: &Options, program: Program) -> 
         lanes: program.lanes,
         protocol: plan.protocol,
         tile_bytes: if is_fifo(plan) { tile_bytes(options) } else { 0 },
-        writes_peers: writes_peers(&program),
+        uses_peers: uses_peers(&program),
         columns: program.columns,
         addresses: program.roles.iter().map(|r| r.origins.clone()).collect(),
         tables: program.tables,
@@ -45,9 +45,12 @@ pub(super) fn tile_bytes(options: &Options) -> u64 {
     u64::from(options.threads) * u64::from(options.unroll) * 16
 }
 
-fn writes_peers(program: &Program) -> bool {
+fn uses_peers(program: &Program) -> bool {
+    let is_peer = |o: Operand| matches!(o, Operand::PeerInput { .. } | Operand::PeerOutput { .. });
     program.roles.iter().flat_map(|r| &r.ops).any(|op| match op {
-        Shape::Move { to, .. } => to.iter().any(|o| matches!(o, Operand::Peer { .. })),
+        Shape::Move { to, from, .. } => {
+            to.iter().copied().any(is_peer) || from.iter().any(|t| is_peer(t.from))
+        }
         Shape::Wait(_) | Shape::Signal(_) | Shape::WaitCell(_) | Shape::SignalCell(_) => false,
     })
 }
@@ -85,7 +88,7 @@ impl Writer<'_> {
         context.insert("fifo", &fifo);
         context.insert("ll128", &(plan.protocol == Protocol::Ll128));
         context.insert("reduces", &plan.collective.reduces());
-        context.insert("peers", &writes_peers(program));
+        context.insert("peers", &uses_peers(program));
         context.insert("ranks", &plan.ranks);
         context.insert("local_ranks", &options.local_ranks);
         context.insert("lanes", &program.lanes);
@@ -339,8 +342,19 @@ impl RoleWriter<'_> {
             Operand::Output(chunk) => {
                 format!("me.output{}", self.offset(chunk, collective.output_is_block()))
             }
-            Operand::Peer { rank, chunk } => {
-                format!("a.outputs[{}]{}", self.table(rank), self.offset(chunk, collective.output_is_block()))
+            Operand::PeerInput { rank, chunk } => {
+                format!(
+                    "a.peer[{}].input{}",
+                    self.table(rank),
+                    self.offset(chunk, collective.input_is_block())
+                )
+            }
+            Operand::PeerOutput { rank, chunk } => {
+                format!(
+                    "a.peer[{}].output{}",
+                    self.table(rank),
+                    self.offset(chunk, collective.output_is_block())
+                )
             }
             Operand::Scratch(slot) if fifo => format!("(u8*){} + block * TILE_BYTES", self.table(slot)),
             Operand::Scratch(slot) => format!("(u8*){}", self.table(slot)),
@@ -526,6 +540,7 @@ impl RoleWriter<'_> {
         let mut slots = Vec::new();
         let mut to_users = Vec::new();
         let mut to_slots = Vec::new();
+        let mut is_many = false;
         if let Some(index) = step.mover
             && let Shape::Move { to, from, place, post, chunk } = &self.role.ops[index]
         {
@@ -534,6 +549,8 @@ impl RoleWriter<'_> {
                 Operand::Fifo(end) => Some(end),
                 _ => None,
             };
+            let inputs = from.iter().filter(|t| matches!(t.from, Operand::PeerInput { .. })).count();
+            is_many = inputs > 3;
             users = from.iter().filter_map(|t| self.linear(t.from)).collect();
             slots = from.iter().filter_map(|t| slot(t.from)).collect();
             to_users = to.iter().filter_map(|o| self.linear(*o)).collect();
@@ -542,7 +559,7 @@ impl RoleWriter<'_> {
             context.insert("result", &self.result(from, *place, *post));
         }
         // Room of the slots just read is given back before the stores.
-        let is_many = slots.len() > 2;
+        is_many |= slots.len() > 2;
         let (early, late): (Vec<usize>, Vec<usize>) =
             step.signals.iter().partition(|end| !is_many && slots.contains(end) && !self.role.ends[**end]);
         context.insert("is_many", &is_many);

@@ -13,12 +13,9 @@ use ringsmith_ir::entity::{Link, Rank};
 use ringsmith_ir::kernel_plan::{Counter, KernelOp, KernelOpKind, KernelPlan, Place};
 use std::collections::BTreeMap;
 
-/// Makes every message direct that can be; `None` where none can.
-pub(super) fn direct(mut plan: KernelPlan) -> Option<KernelPlan> {
+/// Makes every message direct that can be.
+pub(super) fn direct(mut plan: KernelPlan) -> KernelPlan {
     let landings = landings(&plan);
-    if landings.is_empty() {
-        return None;
-    }
     for lane in plan.lanes.values_mut() {
         let mut sent: BTreeMap<Link, u32> = BTreeMap::new();
         for op in &mut lane.ops {
@@ -30,7 +27,7 @@ pub(super) fn direct(mut plan: KernelPlan) -> Option<KernelPlan> {
                             && let Some((rank, chunk)) =
                                 landings.get(&(link, sent.get(&link).copied().unwrap_or(0)))
                         {
-                            *place = Place::Peer(*rank, *chunk);
+                            *place = Place::PeerOutput(*rank, *chunk);
                         }
                     }
                 }
@@ -49,7 +46,7 @@ pub(super) fn direct(mut plan: KernelPlan) -> Option<KernelPlan> {
             KernelOpKind::Signal(Counter::Full(_) | Counter::Cell(..)) | KernelOpKind::Wait(_) => true,
         });
     }
-    Some(plan)
+    plan
 }
 
 /// Messages that are only copied into the output: link and place in the tile, to rank and chunk.

@@ -99,6 +99,11 @@ fn sends(op: &KernelOp, link: Link) -> bool {
     }
 }
 
+/// Whether an op neither waits nor signals: a peer's input may be read behind it as well as before.
+fn is_move(op: &KernelOp) -> bool {
+    matches!(op.kind, KernelOpKind::Move { .. })
+}
+
 fn is(op: &KernelOp, kind: &KernelOpKind) -> bool {
     op.kind == *kind
 }
@@ -144,17 +149,15 @@ impl LaneOps<'_> {
 
     fn try_land(&mut self, at: usize) -> bool {
         let KernelOpKind::Move { dst, src, post: false, .. } = &self.ops[at].kind else { return false };
-        let ([landing @ Place::Scratch(..)], [Source { place: from, pre: false }]) = (&dst[..], &src[..])
-        else {
-            return false;
-        };
+        let ([landing @ Place::Scratch(..)], [from]) = (&dst[..], &src[..]) else { return false };
         let (landing, from) = (*landing, *from);
         let Some(user) = self.next_access(at, landing) else { return false };
         let dead = writes(&self.ops[user], landing) || self.dead_after(user, landing);
         if !(self.private)(landing) || reads(&self.ops[user], landing) != 1 || !dead {
             return false;
         }
-        let free = match from {
+        let free = match from.place {
+            _ if from.pre && !matches!(from.place, Place::PeerInput(..)) => return false,
             Place::Slot(link) => {
                 let free = KernelOpKind::Signal(Counter::Free(link));
                 let others = at + 2..user;
@@ -167,12 +170,17 @@ impl LaneOps<'_> {
                 Some(self.ops[at + 1].clone())
             }
             Place::Cell(..) => None,
-            Place::Input(_) | Place::Output(_) | Place::Peer(..) | Place::Scratch(..) => return false,
+            Place::PeerInput(..) if (at..user).all(|i| is_move(&self.ops[i])) => None,
+            Place::Input(_)
+            | Place::Output(_)
+            | Place::PeerInput(..)
+            | Place::PeerOutput(..)
+            | Place::Scratch(..) => return false,
         };
         let origin = std::mem::take(&mut self.ops[at].origin);
         if let KernelOpKind::Move { src, .. } = &mut self.ops[user].kind {
             let source = src.iter_mut().find(|s| s.place == landing).expect("the user reads it once");
-            source.place = from;
+            *source = from;
         }
         self.absorb_origin(user, &origin);
         match free {
@@ -229,6 +237,7 @@ impl LaneOps<'_> {
                     }
                 }
                 Place::Cell(..) => {}
+                Place::PeerInput(..) if !between.clone().all(|i| is_move(&self.ops[i])) => return false,
                 place if overwritten(place) => return false,
                 _ => {}
             }
@@ -306,7 +315,11 @@ impl LaneOps<'_> {
             .iter()
             .filter_map(|p| match p {
                 Place::Slot(link) | Place::Cell(link, _) => Some(*link),
-                Place::Input(_) | Place::Output(_) | Place::Peer(..) | Place::Scratch(..) => None,
+                Place::Input(_)
+                | Place::Output(_)
+                | Place::PeerInput(..)
+                | Place::PeerOutput(..)
+                | Place::Scratch(..) => None,
             })
             .collect();
         (at..send).all(|i| {

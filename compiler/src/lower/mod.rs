@@ -44,7 +44,7 @@ pub fn lower(
     schedule: &Verified<Schedule>,
     options: Options,
 ) -> Result<Verified<KernelPlan>, Vec<Diagnostic>> {
-    let staged = stage::stage(schedule, options);
+    let staged = stage::stage(schedule, options, stage::Gets::Sent);
     let fused = fuse::fuse(staged.clone());
     verify::kernel_plan(fused)
         .or_else(|_| verify::kernel_plan(fuse::tidy(staged)))
@@ -68,17 +68,14 @@ fn in_text(schedule: &Schedule, mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
     found
 }
 
-/// As [`lower`], for ranks that map each other's output: what would land there by way of a slot is written
-/// there by its sender, wherever the verifier agrees.
+/// As [`lower`], for ranks that map each other's buffers: a get reads the peer's input where it lies, and what
+/// would land in an output by way of a slot is written there by its sender, wherever the verifier agrees.
 ///
 /// Errors: as [`lower`].
 pub fn lower_direct(
     schedule: &Verified<Schedule>,
     options: Options,
 ) -> Result<Verified<KernelPlan>, Vec<Diagnostic>> {
-    let fused = fuse::fuse(stage::stage(schedule, options));
-    match direct::direct(fused).map(verify::kernel_plan) {
-        Some(Ok(plan)) => Ok(plan),
-        Some(Err(_)) | None => lower(schedule, options),
-    }
+    let fused = fuse::fuse(stage::stage(schedule, options, stage::Gets::Mapped));
+    verify::kernel_plan(direct::direct(fused)).or_else(|_| lower(schedule, options))
 }

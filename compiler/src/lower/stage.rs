@@ -53,9 +53,18 @@ impl Group {
     }
 }
 
+/// How a get of a peer's input reaches it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gets {
+    /// The peer sends it.
+    Sent,
+    /// It is read where it lies; what a peer has in scratch or has written is sent.
+    Mapped,
+}
+
 /// Stages a schedule.
-pub(super) fn stage(schedule: &Verified<Schedule>, options: Options) -> KernelPlan {
-    let mut stager = Stager { schedule, options, groups: SecondaryMap::new(), copies: Vec::new() };
+pub(super) fn stage(schedule: &Verified<Schedule>, options: Options, gets: Gets) -> KernelPlan {
+    let mut stager = Stager { schedule, options, gets, groups: SecondaryMap::new(), copies: Vec::new() };
     stager.collect_groups();
     stager.collect_copies();
     stager.build()
@@ -64,6 +73,7 @@ pub(super) fn stage(schedule: &Verified<Schedule>, options: Options) -> KernelPl
 struct Stager<'a> {
     schedule: &'a Verified<Schedule>,
     options: Options,
+    gets: Gets,
     groups: SecondaryMap<Link, Vec<Group>>,
     /// Per rank: output chunks to be copied from the input.
     copies: Vec<BTreeSet<u32>>,
@@ -99,6 +109,19 @@ impl Stager<'_> {
         }
     }
 
+    /// The input that a get reads where it lies.
+    fn pulled(&self, lane: Lane, op: usize) -> Option<Source> {
+        let OpKind::Get { peer, src, .. } = self.schedule.lanes[lane].ops[op].kind else { return None };
+        if self.gets == Gets::Sent || self.options.protocol != Protocol::Simple {
+            return None;
+        }
+        let Source { place, pre } = self.source(peer, src, self.fact(lane, op).src_is_input);
+        match place {
+            Place::Input(chunk) => Some(Source { place: Place::PeerInput(peer, chunk), pre }),
+            _ => None,
+        }
+    }
+
     fn collect_groups(&mut self) {
         for (lane, decl) in self.schedule.lanes.iter() {
             let rank = decl.name.rank;
@@ -131,6 +154,7 @@ impl Stager<'_> {
             for (index, op) in decl.ops.iter().enumerate() {
                 match op.kind {
                     OpKind::Wait { link } => waited[link] += 1,
+                    OpKind::Get { .. } if self.pulled(lane, index).is_some() => {}
                     OpKind::Get { peer, src, dst, link } => {
                         let src = self.source(peer, src, self.fact(lane, index).src_is_input);
                         let dst = self.destination(rank, dst);
@@ -284,6 +308,10 @@ impl Stager<'_> {
                         out.take(link, &mut taken[link], message, address);
                     }
                 }
+                OpKind::Get { dst, .. } if let Some(src) = self.pulled(lane, index) => {
+                    let (dst, src) = (vec![self.destination(rank, dst)], vec![src]);
+                    out.push(KernelOpKind::Move { dst, src, post: false, chunk: fact.chunk }, address);
+                }
                 OpKind::Get { link, .. } => {
                     ends[link].1 = Some(decl.name);
                     let group = &self.groups[link][waits[link] - 1];
@@ -345,7 +373,11 @@ pub(super) fn rename_links(kind: &mut KernelOpKind, renamed: &SecondaryMap<Link,
     let to = |link: &mut Link| *link = renamed[*link].expect("every used link has both ends");
     let place = |p: &mut Place| match p {
         Place::Slot(link) | Place::Cell(link, _) => to(link),
-        Place::Input(_) | Place::Output(_) | Place::Peer(..) | Place::Scratch(..) => {}
+        Place::Input(_)
+        | Place::Output(_)
+        | Place::PeerInput(..)
+        | Place::PeerOutput(..)
+        | Place::Scratch(..) => {}
     };
     match kind {
         KernelOpKind::Wait(counter) | KernelOpKind::Signal(counter) => match counter {

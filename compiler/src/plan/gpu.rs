@@ -17,8 +17,8 @@ enum Way {
     Zones,
     /// Through FIFOs.
     Fifos,
-    /// Into each other's output, where it is mapped.
-    Outputs,
+    /// Out of each other's input and into each other's output, where they are mapped.
+    Buffers,
 }
 
 /// A program for devices only, whose lanes run side by side and whose messages are cheap.
@@ -40,17 +40,20 @@ macro_rules! special {
     };
 }
 
-const SPECIALS: [Special; 10] = [
+const SPECIALS: [Special; 13] = [
+    special!("zero_copy", AllReduce, Buffers, "zero_copy_all_reduce.sched"),
     special!("split_two_shot", AllReduce, Fifos, "split_two_shot_all_reduce.sched"),
+    special!("zero_copy", ReduceScatter, Buffers, "zero_copy_reduce_scatter.sched"),
     special!("split", ReduceScatter, Fifos, "split_reduce_scatter.sched"),
-    special!("zero_copy", AllGather, Outputs, "zero_copy_all_gather.sched"),
+    special!("zero_copy", AllGather, Buffers, "zero_copy_all_gather.sched"),
     special!("mesh", Broadcast, Zones, "mesh_broadcast.sched"),
-    special!("zero_copy", Broadcast, Outputs, "zero_copy_broadcast.sched"),
+    special!("zero_copy", Broadcast, Buffers, "zero_copy_broadcast.sched"),
     special!("mesh", Reduce, Zones, "mesh_reduce.sched"),
+    special!("zero_copy", Reduce, Buffers, "zero_copy_reduce.sched"),
     special!("mesh", Scatter, Zones, "mesh_scatter.sched"),
-    special!("zero_copy", Scatter, Outputs, "zero_copy_scatter.sched"),
+    special!("zero_copy", Scatter, Buffers, "zero_copy_scatter.sched"),
     special!("mesh", Gather, Zones, "mesh_gather.sched"),
-    special!("zero_copy", Gather, Outputs, "zero_copy_gather.sched"),
+    special!("zero_copy", Gather, Buffers, "zero_copy_gather.sched"),
 ];
 
 /// Largest message of LL, whose lines carry half payload.
@@ -75,8 +78,8 @@ pub struct Request {
     pub ranks: u32,
     /// Bytes of the larger side.
     pub bytes: u64,
-    /// Whether ranks may write into each other's output.
-    pub maps_outputs: bool,
+    /// Whether ranks may read each other's input and write into each other's output.
+    pub maps_buffers: bool,
 }
 
 /// A program, and the kernel that runs it.
@@ -169,9 +172,9 @@ pub fn special_names(collective: Collective) -> impl Iterator<Item = (&'static s
 
 /// The programs for devices that exist for a request.
 fn specials(request: &Request) -> impl Iterator<Item = &'static Special> {
-    let Request { collective, ranks, maps_outputs, .. } = *request;
+    let Request { collective, ranks, maps_buffers, .. } = *request;
     SPECIALS.iter().filter(move |special| {
-        special.collective == collective && ranks > 1 && (maps_outputs || special.way != Way::Outputs)
+        special.collective == collective && ranks > 1 && (maps_buffers || special.way != Way::Buffers)
     })
 }
 
@@ -179,7 +182,7 @@ impl Special {
     fn protocols(&self) -> &'static [Protocol] {
         match self.way {
             Way::Zones => &[Protocol::Ll, Protocol::Ll128],
-            Way::Fifos | Way::Outputs => &[Protocol::Simple],
+            Way::Fifos | Way::Buffers => &[Protocol::Simple],
         }
     }
 }
@@ -189,7 +192,20 @@ mod tests {
     use super::*;
     use crate::lower;
     use ringsmith_ir::expand::expand;
-    use ringsmith_ir::verify;
+    use ringsmith_ir::kernel_plan::{KernelOp, KernelOpKind, KernelPlan, Place};
+    use ringsmith_ir::{text, verify};
+
+    /// Whether all that travels goes from user memory to user memory.
+    fn has_no_slots(plan: &KernelPlan) -> bool {
+        let is_direct = |op: &KernelOp| match &op.kind {
+            KernelOpKind::Move { dst, src, .. } => {
+                let mut places = dst.iter().copied().chain(src.iter().map(|s| s.place));
+                !places.any(|p| matches!(p, Place::Slot(_) | Place::Scratch(..)))
+            }
+            KernelOpKind::Wait(_) | KernelOpKind::Signal(_) => true,
+        };
+        plan.lanes.values().flat_map(|lane| &lane.ops).all(is_direct)
+    }
 
     #[test]
     fn every_plan_is_proved() {
@@ -199,7 +215,7 @@ mod tests {
                     let op = collective.reduces().then_some(ReduceOp::Sum);
                     let root = collective.rooted().then_some(ranks - 1);
                     let request =
-                        Request { collective, op, root, ranks, bytes, maps_outputs: ranks % 2 == 1 };
+                        Request { collective, op, root, ranks, bytes, maps_buffers: ranks % 2 == 1 };
                     let all = plans(&request);
                     assert_eq!(
                         all.is_empty(),
@@ -211,7 +227,11 @@ mod tests {
                         let schedule = verify::schedule(schedule).expect("plans are right");
                         let options =
                             lower::Options { protocol: best.protocol, slots: 4, slot_bytes: 32 << 10 };
-                        lower::lower_direct(&schedule, options).expect("their kernel plans are right");
+                        let plan =
+                            lower::lower_direct(&schedule, options).expect("their kernel plans are right");
+                        if best.algorithm == "zero_copy" {
+                            assert!(has_no_slots(&plan), "{}", text::print_kernel_plan(&plan));
+                        }
                     }
                 }
             }

@@ -194,7 +194,8 @@ impl Explorer {
         match place {
             Place::Input(chunk) => Spot::User(rank, false, chunk, tile),
             Place::Output(chunk) => Spot::User(rank, !self.extent.in_place, chunk, tile),
-            Place::Peer(peer, chunk) => {
+            Place::PeerInput(peer, chunk) => Spot::User(peer.as_u32() as usize, false, chunk, tile),
+            Place::PeerOutput(peer, chunk) => {
                 Spot::User(peer.as_u32() as usize, !self.extent.in_place, chunk, tile)
             }
             Place::Scratch(buffer, chunk) => Spot::Scratch(rank, buffer.as_u32(), chunk),

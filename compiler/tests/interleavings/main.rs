@@ -196,7 +196,11 @@ fn change(plan: &mut KernelPlan, random: &mut Random) {
 fn links_of(op: &KernelOpKind) -> BTreeSet<u32> {
     let of_place = |place: &Place| match place {
         Place::Slot(link) | Place::Cell(link, _) => Some(link.as_u32()),
-        Place::Input(_) | Place::Output(_) | Place::Peer(..) | Place::Scratch(..) => None,
+        Place::Input(_)
+        | Place::Output(_)
+        | Place::PeerInput(..)
+        | Place::PeerOutput(..)
+        | Place::Scratch(..) => None,
     };
     match op {
         KernelOpKind::Wait(c) | KernelOpKind::Signal(c) => match c {

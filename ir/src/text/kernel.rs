@@ -77,7 +77,8 @@ fn op_line(op: &KernelOpKind, scratch: &PrimaryMap<Buffer, ScratchDecl>) -> Stri
     let place = |place: Place| match place {
         Place::Input(chunk) => format!("input[{chunk}]"),
         Place::Output(chunk) => format!("output[{chunk}]"),
-        Place::Peer(rank, chunk) => format!("{rank}.output[{chunk}]"),
+        Place::PeerInput(rank, chunk) => format!("{rank}.input[{chunk}]"),
+        Place::PeerOutput(rank, chunk) => format!("{rank}.output[{chunk}]"),
         Place::Scratch(buffer, chunk) => format!("{}[{chunk}]", scratch[buffer].name),
         Place::Slot(link) => format!("{link}.slot"),
         Place::Cell(link, cell) => format!("{link}.cell[{cell}]"),
@@ -111,7 +112,10 @@ fn op_line(op: &KernelOpKind, scratch: &PrimaryMap<Buffer, ScratchDecl>) -> Stri
 fn user_chunk(dst: &[Place], src: &[Source]) -> Option<u32> {
     let places = dst.iter().copied().chain(src.iter().map(|s| s.place));
     places.into_iter().find_map(|place| match place {
-        Place::Input(chunk) | Place::Output(chunk) | Place::Peer(_, chunk) => Some(chunk),
+        Place::Input(chunk)
+        | Place::Output(chunk)
+        | Place::PeerInput(_, chunk)
+        | Place::PeerOutput(_, chunk) => Some(chunk),
         Place::Scratch(..) | Place::Slot(_) | Place::Cell(..) => None,
     })
 }
@@ -410,7 +414,7 @@ impl<'a> Parser<'a> {
         let span = self.token.span;
         let name = self.text(span);
         let bracket = self.source[span.end as usize..].trim_start_matches([' ', '\t']).starts_with('[');
-        if self.at_peer_output(name) {
+        if self.at_peer_place(name) {
             return self.peer_place(after, draft);
         }
         if !bracket {
@@ -445,28 +449,31 @@ impl<'a> Parser<'a> {
         Ok(place)
     }
 
-    /// Whether `r1.output` comes next.
-    fn at_peer_output(&self, name: &str) -> bool {
+    /// Whether `r1.input` or `r1.output` comes next.
+    fn at_peer_place(&self, name: &str) -> bool {
         let rest = |text: &'a str, next: &str| text.trim_start_matches([' ', '\t']).strip_prefix(next);
         let is_rank = name.strip_prefix('r').is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()));
-        let after = &self.source[self.token.span.end as usize..];
-        is_rank && rest(after, ".").and_then(|after| rest(after, "output")).is_some()
+        let side = rest(&self.source[self.token.span.end as usize..], ".");
+        let is_user = |side: &&'a str| rest(side, "input").or_else(|| rest(side, "output")).is_some();
+        is_rank && side.as_ref().is_some_and(is_user)
     }
 
     fn peer_place(&mut self, after: &str, draft: &Draft<'a>) -> Parse<Place> {
         let rank = self.kernel_rank(after, draft)?;
         self.expect(".", "the rank")?;
+        let is_input = self.at_word("input");
+        let side = if is_input { "input" } else { "output" };
         self.advance();
-        self.expect("[", "`output`")?;
+        self.expect("[", &format!("`{side}`"))?;
         let number = self.token.span;
         let chunk = self.count("a chunk", 0, MAX_CHUNKS, codes::CHUNK_INDEX)?;
         self.expect("]", "the chunk's number")?;
         if let Some((chunks, _)) = draft.chunks.filter(|(chunks, _)| chunk >= *chunks) {
-            let message = structure::chunk_message("output", i64::from(chunk));
+            let message = structure::chunk_message(side, i64::from(chunk));
             let label = format!("it has {chunks} chunks");
             return Err(self.report(Diagnostic::new(codes::CHUNK_INDEX, message, number, label)));
         }
-        Ok(Place::Peer(rank, chunk))
+        Ok(if is_input { Place::PeerInput(rank, chunk) } else { Place::PeerOutput(rank, chunk) })
     }
 
     fn counter(&mut self, after: &str, draft: &Draft<'a>) -> Parse<Counter> {

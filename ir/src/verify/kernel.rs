@@ -149,8 +149,8 @@ pub(super) struct Run<'a> {
     sequence: Vec<Sequence>,
     /// Each lane's tick when the launch began.
     pub(super) started: Vec<u32>,
-    /// Writes of peers' outputs in this launch: owner, op and its tick.
-    pub(super) peer_writes: Vec<(Rank, OpRef, u32)>,
+    /// Uses of peers' inputs and outputs in this launch: owner, op, its tick, and what is done.
+    pub(super) peer_uses: Vec<(Rank, OpRef, u32, &'static str)>,
     /// First location of each rank's user memory and scratch.
     per_rank: usize,
     scratch_base: Vec<usize>,
@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
             at: Vec::new(),
             sequence: vec![Sequence::default(); links],
             started: Vec::new(),
-            peer_writes: Vec::new(),
+            peer_uses: Vec::new(),
             per_rank,
             scratch_base,
             slot_base,
@@ -285,7 +285,8 @@ impl<'a> Run<'a> {
         match place {
             Place::Input(chunk) => self.user(rank, chunk, tile, false),
             Place::Output(chunk) => self.user(rank, chunk, tile, true),
-            Place::Peer(peer, chunk) => self.user(peer, chunk, tile, true),
+            Place::PeerInput(peer, chunk) => self.user(peer, chunk, tile, false),
+            Place::PeerOutput(peer, chunk) => self.user(peer, chunk, tile, true),
             Place::Scratch(buffer, chunk) => {
                 rank.index() * self.per_rank + self.scratch_base[buffer.index()] + chunk as usize
             }
@@ -428,8 +429,12 @@ impl<'a> Run<'a> {
             }
             match place {
                 Place::Slot(link) => self.sequence[link.index()].filled = true,
-                Place::Peer(owner, _) => self.enter_peer(at, owner),
-                Place::Input(_) | Place::Output(_) | Place::Scratch(..) | Place::Cell(..) => {}
+                Place::PeerOutput(owner, _) => self.enter_peer(at, owner, "output is written"),
+                Place::Input(_)
+                | Place::Output(_)
+                | Place::PeerInput(..)
+                | Place::Scratch(..)
+                | Place::Cell(..) => {}
             }
             self.machine.write(at, location, value);
         }
@@ -445,8 +450,12 @@ impl<'a> Run<'a> {
         }
         let carried = self.machine.values.chunk(value);
         let written = dst.iter().filter_map(|p| match p {
-            Place::Output(c) | Place::Peer(_, c) => Some(*c),
-            Place::Input(_) | Place::Scratch(..) | Place::Slot(_) | Place::Cell(..) => None,
+            Place::Output(c) | Place::PeerOutput(_, c) => Some(*c),
+            Place::Input(_)
+            | Place::PeerInput(..)
+            | Place::Scratch(..)
+            | Place::Slot(_)
+            | Place::Cell(..) => None,
         });
         for other in carried.into_iter().chain(written) {
             if other % block != chunk % block {
@@ -462,6 +471,9 @@ impl<'a> Run<'a> {
     fn read(&mut self, at: OpRef, source: Source) -> Value {
         let rank = self.plan.lanes[at.lane].name.rank;
         let location = self.location(rank, self.at[at.lane.index()].tile, source.place, false);
+        if let Place::PeerInput(owner, _) = source.place {
+            self.enter_peer(at, owner, "input is read");
+        }
         let value = self.machine.read(at, location);
         if value == Value::UNDEFINED || value == Value::EMPTY {
             let place = self.place_name(source.place);
@@ -498,7 +510,8 @@ impl<'a> Run<'a> {
         match place {
             Place::Input(chunk) => format!("input[{chunk}]"),
             Place::Output(chunk) => format!("output[{chunk}]"),
-            Place::Peer(rank, chunk) => format!("{rank}.output[{chunk}]"),
+            Place::PeerInput(rank, chunk) => format!("{rank}.input[{chunk}]"),
+            Place::PeerOutput(rank, chunk) => format!("{rank}.output[{chunk}]"),
             Place::Scratch(buffer, chunk) => format!("{}[{chunk}]", self.plan.scratch[buffer].name),
             Place::Slot(link) => format!("{link}.slot"),
             Place::Cell(link, cell) => format!("{link}.cell[{cell}]"),

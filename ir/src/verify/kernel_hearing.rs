@@ -1,6 +1,6 @@
-//! Who has heard of whom within a launch: what owners of outputs, epoch zones and barriers need.
+//! Who has heard of whom within a launch: what owners of buffers, epoch zones and barriers need.
 //!
-//! A peer's output belongs to a launch between that peer's first and last op; a zone, and a barrier, ask that
+//! A peer's input and output belong to a launch between that peer's first and last op; a zone, and a barrier, ask that
 //! every rank hears from every rank.
 
 use super::bounds::MAX_FOUND;
@@ -11,22 +11,22 @@ use crate::entity::{Lane, Rank};
 use cranelift_entity::EntityRef;
 
 impl Run<'_> {
-    /// A peer's output belongs to the launch between that peer's first and last op.
-    pub(super) fn enter_peer(&mut self, at: OpRef, owner: Rank) {
+    /// A peer's input and output belong to the launch between that peer's first and last op.
+    pub(super) fn enter_peer(&mut self, at: OpRef, owner: Rank, use_of_it: &'static str) {
         let is_in = |&l: &Lane| self.machine.seen(at.lane, l) > self.started[l.index()];
         if !self.lanes_of[owner.index()].iter().any(is_in) {
-            let message = format!("{owner}'s output is written, and {owner} may not have entered the launch");
+            let message = format!("{owner}'s {use_of_it}, and {owner} may not have entered the launch");
             self.complain("V0304", at, message);
         }
         let tick = self.machine.seen(at.lane, at.lane);
-        self.peer_writes.push((owner, at, tick));
+        self.peer_uses.push((owner, at, tick, use_of_it));
     }
 
     pub(super) fn check_owners_stay(&mut self) {
-        for (owner, at, tick) in std::mem::take(&mut self.peer_writes) {
+        for (owner, at, tick, use_of_it) in std::mem::take(&mut self.peer_uses) {
             let sees = |&l: &Lane| self.machine.seen(l, at.lane) >= tick;
             if !self.lanes_of[owner.index()].iter().any(sees) {
-                let message = format!("{owner} may leave before this write of its output is done");
+                let message = format!("{owner}'s {use_of_it}, and {owner} may leave before that is done");
                 self.complain("V0305", at, message);
             }
         }

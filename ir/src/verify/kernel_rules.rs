@@ -89,7 +89,8 @@ fn check_exchange(plan: &KernelPlan, found: &mut Vec<Diagnostic>) {
                                 links.insert(link);
                             }
                             Place::Scratch(..) => complain(lane, "uses scratch, which tiles share"),
-                            Place::Peer(..) => complain(lane, "writes into a peer's output"),
+                            Place::PeerInput(..) => complain(lane, "reads a peer's input"),
+                            Place::PeerOutput(..) => complain(lane, "writes into a peer's output"),
                             Place::Input(_) | Place::Output(_) => {
                                 if *owner.entry((lane.rank.as_u32(), place)).or_insert(lane) != lane {
                                     complain(lane, "shares user memory with another lane");
@@ -185,7 +186,8 @@ fn check_use(
                 Place::Slot(_)
                 | Place::Input(_)
                 | Place::Output(_)
-                | Place::Peer(..)
+                | Place::PeerInput(..)
+                | Place::PeerOutput(..)
                 | Place::Scratch(..) => Ok(()),
             })
         }
@@ -252,7 +254,12 @@ fn check_counter(plan: &KernelPlan, lane: LaneName, counter: Counter, signals: b
 fn check_place(plan: &KernelPlan, lane: LaneName, place: Place, writes: bool) -> Result<(), String> {
     match place {
         Place::Input(chunk) if writes => Err(format!("input[{chunk}] is written")),
-        Place::Input(chunk) | Place::Output(chunk) | Place::Peer(_, chunk) if chunk >= plan.chunks => {
+        Place::Input(chunk)
+        | Place::Output(chunk)
+        | Place::PeerInput(_, chunk)
+        | Place::PeerOutput(_, chunk)
+            if chunk >= plan.chunks =>
+        {
             Err(format!("chunk {chunk} of {}", plan.chunks))
         }
         Place::Input(chunk) if !input_chunks(plan, lane.rank).contains(&chunk) => {
@@ -262,14 +269,20 @@ fn check_place(plan: &KernelPlan, lane: LaneName, place: Place, writes: bool) ->
             Err(format!("output[{chunk}] is no part of {}'s result", lane.rank))
         }
         Place::Input(_) | Place::Output(_) => Ok(()),
-        Place::Peer(..) if !writes => Err("a peer's output is read".to_owned()),
-        Place::Peer(peer, _) if peer.as_u32() >= plan.ranks || peer == lane.rank => {
+        Place::PeerInput(..) if writes => Err("a peer's input is written".to_owned()),
+        Place::PeerOutput(..) if !writes => Err("a peer's output is read".to_owned()),
+        Place::PeerInput(peer, _) | Place::PeerOutput(peer, _)
+            if peer.as_u32() >= plan.ranks || peer == lane.rank =>
+        {
             Err(format!("{peer} is no peer of {}", lane.rank))
         }
-        Place::Peer(peer, chunk) if !output_chunks(plan, peer).contains(&chunk) => {
+        Place::PeerOutput(peer, chunk) if !output_chunks(plan, peer).contains(&chunk) => {
             Err(format!("{peer}.output[{chunk}] is no part of {peer}'s result"))
         }
-        Place::Peer(..) => Ok(()),
+        Place::PeerInput(peer, chunk) if !input_chunks(plan, peer).contains(&chunk) => {
+            Err(format!("{peer}.input[{chunk}] is no part of {peer}'s input"))
+        }
+        Place::PeerInput(..) | Place::PeerOutput(..) => Ok(()),
         Place::Scratch(buffer, chunk) => match plan.scratch.get(buffer) {
             Some(decl) if chunk < decl.chunks => Ok(()),
             Some(decl) => Err(format!("`{}` has {} chunks, this is chunk {chunk}", decl.name, decl.chunks)),

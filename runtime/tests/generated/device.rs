@@ -289,7 +289,7 @@ impl Communicator {
         expected::run(plan, &call, &mut images);
         for (stream, argument) in arguments.iter_mut().enumerate() {
             let own = &buffers[groups[stream].start as usize..groups[stream].end as usize];
-            argument.set_call(made.dtype, count, blocks, own, buffers.iter().map(|(_, output)| *output));
+            argument.set_call(made.dtype, count, blocks, own, &buffers);
             argument.set_scalar(Scalar::from_element_bits(made.dtype, request.scalar).acc_bits());
             let bytes = argument.words().len() as u64 * 8;
             let at = machine.take(bytes);

@@ -171,9 +171,10 @@ impl Machine<'_> {
             Place::Scratch(buffer, chunk) => {
                 self.scratch.get(&(rank, buffer.as_u32(), chunk)).map_or_else(|| vec![0; bytes], Clone::clone)
             }
+            Place::PeerInput(peer, chunk) => self.read(peer.as_u32(), Place::Input(chunk), bytes),
             Place::Slot(link) => self.fifos[&link][0].clone(),
             Place::Cell(link, cell) => self.cells[&(link, cell)].clone(),
-            Place::Peer(..) => unreachable!("a peer's output is only written"),
+            Place::PeerOutput(..) => unreachable!("a peer's output is only written"),
         }
     }
 
@@ -187,7 +188,7 @@ impl Machine<'_> {
         };
         match place {
             Place::Output(chunk) => to_output(self, rank, chunk),
-            Place::Peer(peer, chunk) => to_output(self, peer.as_u32(), chunk),
+            Place::PeerOutput(peer, chunk) => to_output(self, peer.as_u32(), chunk),
             Place::Scratch(buffer, chunk) => {
                 self.scratch.insert((rank, buffer.as_u32(), chunk), bytes.to_vec());
             }
@@ -197,7 +198,7 @@ impl Machine<'_> {
             Place::Cell(link, cell) => {
                 self.cells.insert((link, cell), bytes.to_vec());
             }
-            Place::Input(_) => unreachable!("inputs are only read"),
+            Place::Input(_) | Place::PeerInput(..) => unreachable!("inputs are only read"),
         }
     }
 }

@@ -92,7 +92,7 @@ fn schedule(candidate: &Candidate, root: u32, op: ReduceOp) -> Verified<Schedule
         root: collective.rooted().then_some(root),
         ranks,
         bytes: 0,
-        maps_outputs: true,
+        maps_buffers: true,
     };
     let plan = gpu::make(&request, &candidate.name, protocol).expect("it was listed");
     let schedule = expand(&plan.program, &plan.arguments).expect("planned programs expand");

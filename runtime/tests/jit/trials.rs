@@ -320,7 +320,7 @@ pub(super) fn generated(nvrtc: &Nvrtc) -> Outcome {
     for (name, protocol, dtype) in golden {
         let (collective, op) = (Collective::AllReduce, Some(ReduceOp::Sum));
         let request =
-            gpu::Request { collective, op, root: None, ranks: 2, bytes: 1 << 20, maps_outputs: true };
+            gpu::Request { collective, op, root: None, ranks: 2, bytes: 1 << 20, maps_buffers: true };
         let plan = gpu::make(&request, name, protocol).ok_or("no such plan")?;
         let first = |found: Vec<ringsmith_ir::diagnostic::Diagnostic>| found[0].message.clone();
         let schedule = expand::expand(&plan.program, &plan.arguments).map_err(first)?;

@@ -141,11 +141,14 @@ fn check_fits(plan: &KernelPlan, geometry: &Geometry) -> Result<(), Error> {
         )));
     }
     let is_peer = |op: &KernelOp| match &op.kind {
-        KernelOpKind::Move { dst, .. } => dst.iter().any(|p| matches!(p, Place::Peer(..))),
+        KernelOpKind::Move { dst, src, .. } => {
+            let mut places = dst.iter().copied().chain(src.iter().map(|s| s.place));
+            places.any(|place| matches!(place, Place::PeerInput(..) | Place::PeerOutput(..)))
+        }
         KernelOpKind::Wait(_) | KernelOpKind::Signal(_) => false,
     };
     if plan.lanes.values().flat_map(|lane| &lane.ops).any(is_peer) {
-        return Err(refuse("it writes into other ranks' outputs, which are not mapped here".to_owned()));
+        return Err(refuse("it uses other ranks' buffers, which are not mapped here".to_owned()));
     }
     if plan.lanes_per_lane != 1 {
         return Err(refuse(format!(
@@ -260,7 +263,9 @@ impl Resolver<'_> {
         match place {
             Place::Input(chunk) => LocalPlace::Input(chunk),
             Place::Output(chunk) => LocalPlace::Output(chunk),
-            Place::Peer(..) => unreachable!("`check_fits` refuses plans that write peers' outputs"),
+            Place::PeerInput(..) | Place::PeerOutput(..) => {
+                unreachable!("`check_fits` refuses plans that use peers' buffers")
+            }
             Place::Scratch(buffer, chunk) => LocalPlace::Scratch(self.scratch_base[buffer.index()] + chunk),
             Place::Slot(link) => LocalPlace::Slot(self.port(link, writes)),
             Place::Cell(link, cell) => LocalPlace::Cell(self.cell(link, cell, writes)),

@@ -11,7 +11,7 @@ use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::DataType;
 use std::ops::Range;
 
-/// Words in front of the outputs and ranks.
+/// Words in front of the peers and ranks.
 const HEAD: usize = 5;
 /// Words of a rank in front of its lanes' roles.
 const RANK_HEAD: usize = 4;
@@ -31,7 +31,7 @@ pub struct Memory<'a> {
 #[derive(Clone, Debug)]
 pub struct Argument {
     words: Vec<u64>,
-    outputs: usize,
+    peers: usize,
     stride: usize,
     parts: u64,
     largest_chunk: u64,
@@ -57,8 +57,8 @@ impl Argument {
         }
         let placement = Placement::new(plan, layout)?;
         let base = memory.scratch;
-        let outputs = if kernel.writes_peers { g.ranks as usize } else { 0 };
-        let mut words = vec![0; HEAD + outputs];
+        let peers = if kernel.uses_peers { g.ranks as usize } else { 0 };
+        let mut words = vec![0; HEAD + 2 * peers];
         words[4] = memory.abort;
         for (place, rank) in (0u64..).zip(ranks.clone()) {
             let lanes = &kernel.tables[rank as usize];
@@ -75,7 +75,7 @@ impl Argument {
         let lanes = kernel.lanes as usize;
         Ok(Self {
             words,
-            outputs,
+            peers,
             stride: RANK_HEAD + lanes + lanes * kernel.columns as usize,
             parts: u64::from(plan.chunks_per_block().max(1)),
             largest_chunk: largest_chunk(plan, kernel, &placement)?,
@@ -88,26 +88,27 @@ impl Argument {
     }
 
     /// What a call brings: elements (of a rank, where the collective has blocks), thread blocks of a lane,
-    /// each launched rank's input and output, and every rank's output, of which a kernel takes notice only if
-    /// it writes into peers'.
+    /// each launched rank's input and output, and every rank's, of which a kernel takes notice only if it uses
+    /// peers' buffers.
     pub fn set_call(
         &mut self,
         dtype: DataType,
         count: u64,
         blocks: u32,
         own: &[(u64, u64)],
-        outputs: impl IntoIterator<Item = u64>,
+        all: &[(u64, u64)],
     ) {
         let size = dtype.size_bytes() as u64;
         let units = count / (UNIT_BYTES / size);
         self.words[0] = count * size;
         self.words[1] = units / self.parts;
         self.words[2] = (units % self.parts) | (u64::from(blocks) << 32);
-        for (word, output) in self.words[HEAD..HEAD + self.outputs].iter_mut().zip(outputs) {
-            *word = output;
+        for (place, buffers) in all.iter().take(self.peers).enumerate() {
+            let at = HEAD + 2 * place;
+            (self.words[at], self.words[at + 1]) = *buffers;
         }
         for (place, buffers) in own.iter().enumerate() {
-            let at = HEAD + self.outputs + place * self.stride;
+            let at = HEAD + 2 * self.peers + place * self.stride;
             (self.words[at], self.words[at + 1]) = *buffers;
         }
     }

@@ -125,7 +125,7 @@ impl Collectives {
             root: request.root,
             ranks: self.ranks,
             bytes,
-            maps_outputs: self.gpu.has_all(),
+            maps_buffers: self.gpu.has_all(),
         };
         let block = if request.collective.blocked() { request.count * size } else { 0 };
         let access = Access::widest(alignment | block, request.dtype);

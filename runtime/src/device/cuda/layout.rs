@@ -275,9 +275,12 @@ fn links_with_payload(plan: &KernelPlan) -> BTreeSet<Link> {
         let KernelOpKind::Move { dst, .. } = &op.kind else { continue };
         found.extend(dst.iter().filter_map(|place| match place {
             Place::Slot(link) => Some(*link),
-            Place::Input(_) | Place::Output(_) | Place::Peer(..) | Place::Scratch(..) | Place::Cell(..) => {
-                None
-            }
+            Place::Input(_)
+            | Place::Output(_)
+            | Place::PeerInput(..)
+            | Place::PeerOutput(..)
+            | Place::Scratch(..)
+            | Place::Cell(..) => None,
         }));
     }
     found

@@ -129,7 +129,8 @@ impl GpuRanks {
         self.own.clone()
     }
 
-    /// Whether every rank's buffers are this process's, so that ranks may write into each other's output.
+    /// Whether every rank's buffers are this process's, so that ranks may read each other's input and write into
+    /// each other's output.
     pub fn has_all(&self) -> bool {
         self.own == (0..self.layout.geometry().ranks)
     }
@@ -168,9 +169,9 @@ impl GpuRanks {
         options: &emit::Options,
         cubin: &[u8],
     ) -> Result<Loaded, GpuError> {
-        if kernel.writes_peers && !self.has_all() {
+        if kernel.uses_peers && !self.has_all() {
             return Err(GpuError::Plan(format!(
-                "plan @{} writes into peers' outputs, which other processes have",
+                "plan @{} uses peers' buffers, which other processes have",
                 plan.name
             )));
         }
@@ -246,8 +247,8 @@ impl GpuRanks {
                 "buffers at {input:#x} and {output:#x}: the kernel needs {alignment}-byte alignment"
             ));
         }
-        let outputs = buffers.iter().map(|(_, output)| *output);
-        loaded.argument.set_call(loaded.dtype, count, blocks, buffers, outputs);
+        // Kernels that use peers' buffers are launched where all ranks are.
+        loaded.argument.set_call(loaded.dtype, count, blocks, buffers, buffers);
         let grid = Grid {
             x: loaded.kernel.lanes * blocks,
             y: self.own.len() as u32,
@@ -325,7 +326,8 @@ fn awaited(plan: &KernelPlan, rank: u32, lane: usize, op: usize) -> Vec<u32> {
                 Place::Cell(link, _) => Some(sender(link)),
                 Place::Input(_)
                 | Place::Output(_)
-                | Place::Peer(..)
+                | Place::PeerInput(..)
+                | Place::PeerOutput(..)
                 | Place::Scratch(..)
                 | Place::Slot(_) => None,
             });
