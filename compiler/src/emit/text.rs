@@ -540,7 +540,7 @@ impl RoleWriter<'_> {
         let mut slots = Vec::new();
         let mut to_users = Vec::new();
         let mut to_slots = Vec::new();
-        let mut is_many = false;
+        let mut inputs = 0;
         if let Some(index) = step.mover
             && let Shape::Move { to, from, place, post, chunk } = &self.role.ops[index]
         {
@@ -549,8 +549,7 @@ impl RoleWriter<'_> {
                 Operand::Fifo(end) => Some(end),
                 _ => None,
             };
-            let inputs = from.iter().filter(|t| matches!(t.from, Operand::PeerInput { .. })).count();
-            is_many = inputs > 3;
+            inputs = from.iter().filter(|t| matches!(t.from, Operand::PeerInput { .. })).count();
             users = from.iter().filter_map(|t| self.linear(t.from)).collect();
             slots = from.iter().filter_map(|t| slot(t.from)).collect();
             to_users = to.iter().filter_map(|o| self.linear(*o)).collect();
@@ -558,8 +557,8 @@ impl RoleWriter<'_> {
             context.insert("bytes", &self.bytes(*chunk));
             context.insert("result", &self.result(from, *place, *post));
         }
+        let is_many = slots.len() > 2 || inputs > 3;
         // Room of the slots just read is given back before the stores.
-        is_many |= slots.len() > 2;
         let (early, late): (Vec<usize>, Vec<usize>) =
             step.signals.iter().partition(|end| !is_many && slots.contains(end) && !self.role.ends[**end]);
         context.insert("is_many", &is_many);

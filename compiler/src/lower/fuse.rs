@@ -3,6 +3,7 @@
 //! | pass | before | after |
 //! | --- | --- | --- |
 //! | land | `move acc <- l.slot; signal l.free; …; move out <- in + acc` | `move out <- in + l.slot; signal l.free` |
+//! | | `move acc <- r1.input; move out <- in + acc` | `move out <- in + r1.input` |
 //! | chain | `move acc <- a + b; …; move out <- acc + c` | `move out <- a + b + c` |
 //! | forward | `move out <- …; …; wait m.free; move m.slot <- out; signal m.full` | `wait m.free; move out, m.slot <- …; signal m.full` |
 //! | | `move acc <- a + b; move out <- acc` | `move acc, out <- a + b` |
@@ -157,7 +158,6 @@ impl LaneOps<'_> {
             return false;
         }
         let free = match from.place {
-            _ if from.pre && !matches!(from.place, Place::PeerInput(..)) => return false,
             Place::Slot(link) => {
                 let free = KernelOpKind::Signal(Counter::Free(link));
                 let others = at + 2..user;

@@ -115,11 +115,12 @@ impl Stager<'_> {
         if self.gets == Gets::Sent || self.options.protocol != Protocol::Simple {
             return None;
         }
-        let Source { place, pre } = self.source(peer, src, self.fact(lane, op).src_is_input);
-        match place {
-            Place::Input(chunk) => Some(Source { place: Place::PeerInput(peer, chunk), pre }),
-            _ => None,
-        }
+        let Source { place: Place::Input(chunk), pre } =
+            self.source(peer, src, self.fact(lane, op).src_is_input)
+        else {
+            return None;
+        };
+        Some(Source { place: Place::PeerInput(peer, chunk), pre })
     }
 
     fn collect_groups(&mut self) {

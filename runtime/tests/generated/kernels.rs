@@ -108,7 +108,7 @@ pub(crate) struct Shape {
     pub(crate) threads: u32,
     pub(crate) unroll: u32,
     pub(crate) root: u32,
-    /// Whether ranks write into each other's output where they can.
+    /// Whether ranks use each other's buffers where they can.
     pub(crate) is_direct: bool,
 }
 
