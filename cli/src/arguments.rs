@@ -8,6 +8,7 @@ use crate::values::{self, OneOrAll, Ranks};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringsmith_ir::expand::MAX_RANKS;
 use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::topology::MAX_NODES;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use ringsmith_runtime::config::Config;
 use std::collections::BTreeMap;
@@ -37,6 +38,12 @@ pub(crate) enum Command {
   ringsmith plan all_reduce --ranks 8 --bytes 1M --explain
   ringsmith plan all_gather --ranks 6 --bytes 64K -o all_gather.sched")]
     Plan(PlanArguments),
+    /// Shows a machine: its devices, what joins them, and what every pair of them gets
+    #[command(after_help = "Examples:
+  ringsmith topo --topo hgx-h100 --nodes 4
+  ringsmith topo --topo system.xml --dump system.topo
+  ringsmith topo --topo node0.xml --topo node1.xml --json")]
+    Topo(TopoArguments),
     /// Expands a program to the flat schedule for a number of ranks
     #[command(after_help = "Example:
   ringsmith expand ring_all_reduce.sched --ranks 4 > ring4.sched")]
@@ -178,6 +185,23 @@ pub(crate) struct PlanArguments {
     /// Writes the schedule here and not to standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// Arguments of `topo`.
+#[derive(Args, Debug)]
+pub(crate) struct TopoArguments {
+    /// A file (NCCL's XML or .topo; `-` reads standard input) or the name of a known machine; several are the nodes of a cluster
+    #[arg(long, required = true, value_name = "FILE|NAME")]
+    pub(crate) topo: Vec<PathBuf>,
+    /// How many of it there are
+    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_NODES)))]
+    pub(crate) nodes: u32,
+    /// Writes the description here, as NCCL's XML if the name ends in .xml, else as .topo
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dump: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Arguments of `expand`.

@@ -19,6 +19,7 @@ mod output;
 mod plan;
 mod run;
 mod show;
+mod topo;
 mod values;
 mod verify;
 
@@ -61,6 +62,7 @@ fn carry_out(command: &Command) -> Result {
     match command {
         Command::Run(arguments) => run::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
+        Command::Topo(arguments) => topo::run(arguments),
         Command::Expand(arguments) => expand::run(arguments),
         Command::Fmt(arguments) => fmt::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),

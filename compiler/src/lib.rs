@@ -2,5 +2,7 @@
 
 pub mod emit;
 pub mod exchange;
+pub mod import;
 pub mod lower;
+pub mod machines;
 pub mod plan;

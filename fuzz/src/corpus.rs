@@ -1,10 +1,13 @@
 //! Right inputs to damage: the programs that the planner ships, the file tests, and frames of every
 //! kind.
 
+use ringsmith_compiler::import;
 use ringsmith_compiler::lower::{self, Options};
+use ringsmith_compiler::machines;
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::text::{self, File};
+use ringsmith_ir::topology;
 use ringsmith_ir::verify;
 use ringsmith_runtime::bootstrap::frame::{self, Frame, Join};
 use ringsmith_runtime::bootstrap::refusal::{Process, Refusal};
@@ -56,6 +59,32 @@ pub(crate) fn flat_texts() -> Vec<String> {
     }
     assert!(flat.len() > 10, "no program of the tree expands");
     flat
+}
+
+/// Known machines as text and as XML, alone and several together, and what the tests of the program
+/// describe.
+pub(crate) fn topologies() -> Vec<String> {
+    let mut texts = Vec::new();
+    for known in &machines::KNOWN {
+        let topology = machines::known(known.name).expect("the table has its own machines");
+        // A rack is so large that a case of it takes the time of many.
+        if topology.gpu_count() <= 16 {
+            texts.push(topology::print(&topology));
+            texts.extend(import::write_topology(&topology));
+            let several = topology.times(3).expect("three nodes are few");
+            texts.push(topology::print(&several));
+            texts.extend(import::write_topology(&several));
+        }
+    }
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/samples");
+    for entry in std::fs::read_dir(samples).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|ending| ending == "xml" || ending == "topo") {
+            texts.extend(std::fs::read_to_string(path));
+        }
+    }
+    texts.sort();
+    texts
 }
 
 /// A frame of every kind, as bytes.

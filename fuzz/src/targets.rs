@@ -2,11 +2,14 @@
 
 use crate::corpus;
 use crate::mutate::{self, Random};
+use ringsmith_compiler::import::{self, Described};
 use ringsmith_compiler::lower::{self, Options};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::schedule::{Protocol, Schedule};
 use ringsmith_ir::text::{self, File};
+use ringsmith_ir::topology::paths::Paths;
+use ringsmith_ir::topology::{self};
 use ringsmith_ir::verify;
 use ringsmith_runtime::bootstrap::frame::{self, MAX_FRAME_BYTES};
 
@@ -24,12 +27,17 @@ pub(crate) struct Target {
 }
 
 /// Every target.
-pub(crate) const ALL: [Target; 3] = [
+pub(crate) const ALL: [Target; 4] = [
     Target { name: "text", what: "damaged texts: reading, printing, expanding", prepare: texts },
     Target {
         name: "verifier",
         what: "damaged schedules and kernel plans: proving, lowering",
         prepare: verifier,
+    },
+    Target {
+        name: "topology",
+        what: "damaged descriptions of machines, as text and as XML: reading, writing, paths",
+        prepare: topologies,
     },
     Target { name: "frame", what: "damaged frames of the bootstrap: decoding", prepare: frames },
 ];
@@ -143,6 +151,44 @@ fn check_proof(input: &str, schedule: Schedule) {
                 }
             }
         }
+    }
+}
+
+fn topologies() -> Case {
+    let corpus = corpus::topologies();
+    Box::new(move |random, show| {
+        let text = random.pick(&corpus).as_str();
+        let input = match random.below(4) {
+            0 => String::from_utf8_lossy(&mutate::bytes(text.as_bytes(), random)).into_owned(),
+            1 => mutate::lines(text, random),
+            _ => {
+                let other = random.pick(&corpus).as_str();
+                mutate::tokens(text, other, random)
+            }
+        };
+        if show {
+            println!("{input}");
+        }
+        check_topology(&input);
+    })
+}
+
+/// Reading ends with machines or with places in the file; what is read is written and read back the
+/// same, and has paths.
+fn check_topology(input: &str) {
+    let topology = match import::read("fuzz", input) {
+        Ok(Described::Topology(topology)) => topology,
+        Ok(Described::Graphs(_)) => return,
+        Err(found) => return check_places(input, &found),
+    };
+    let printed = topology::print(&topology);
+    let again = topology::parse(&printed).expect("a printed topology reads back");
+    assert!(again == topology, "a topology reads back as another");
+    for machine in &topology.machines {
+        Paths::of(machine);
+    }
+    if let Ok(written) = import::write_topology(&topology) {
+        import::read_topology("fuzz", &written).expect("a topology written as XML reads back");
     }
 }
 

@@ -10,5 +10,6 @@ pub mod partition;
 pub mod program;
 pub mod schedule;
 pub mod text;
+pub mod topology;
 pub mod types;
 pub mod verify;

@@ -59,7 +59,7 @@ fn codes() -> BTreeMap<String, String> {
     words_of_strings(|word| {
         let mut chars = word.chars();
         word.len() == 5
-            && chars.next().is_some_and(|first| matches!(first, 'E' | 'P' | 'V'))
+            && chars.next().is_some_and(|first| matches!(first, 'E' | 'P' | 'T' | 'V'))
             && chars.all(|c| c.is_ascii_digit())
     })
 }

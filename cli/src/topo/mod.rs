@@ -1,0 +1,112 @@
+//! `topo`: what a machine is made of, and what every pair of its devices gets.
+//!
+//! Reads descriptions, asks the compiler and the language about them, and prints. [`text`] is for
+//! people, [`json`] for programs.
+
+mod json;
+mod text;
+
+use crate::arguments::TopoArguments;
+use crate::input::Input;
+use crate::outcome::{Failure, Outcome, Result};
+use crate::output::Output;
+use ringsmith_compiler::import::{self, Described, Graphs};
+use ringsmith_compiler::machines::{self, KNOWN};
+use ringsmith_ir::topology::{self, MAX_NODES, Topology};
+use std::fs;
+use std::path::Path;
+
+/// Runs `topo`.
+pub(crate) fn run(arguments: &TopoArguments) -> Result {
+    let mut parts = Vec::new();
+    for path in &arguments.topo {
+        match described(path)? {
+            Some(Described::Topology(topology)) => parts.push(topology),
+            Some(Described::Graphs(graphs)) => return show_graphs(path, &graphs, arguments),
+            None => return Ok(Outcome::Unusable),
+        }
+    }
+    let topology = whole(parts, arguments.nodes)?;
+    if let Some(path) = &arguments.dump {
+        dump(&topology, path)?;
+    }
+    let mut output = Output::new();
+    if arguments.json {
+        output.json(&json::of(&topology))?;
+    } else {
+        output.text(&text::of(&topology))?;
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// What a name or a file describes. None if the file is wrong, which has been told.
+fn described(path: &Path) -> Result<Option<Described>> {
+    let name = path.to_string_lossy();
+    if let Some(known) = machines::known(&name) {
+        return Ok(Some(Described::Topology(known)));
+    }
+    let looks_like_a_name = !name.contains(['/', '.']) && name != "-" && !path.exists();
+    if looks_like_a_name {
+        let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+        return Err(Failure::unusable(format_args!(
+            "there is no machine {name} and no file of that name; known machines are {}",
+            names.join(", ")
+        )));
+    }
+    let input = Input::read(path)?;
+    let stem = match path.file_stem() {
+        Some(stem) if input.path.is_some() => stem.to_string_lossy().into_owned(),
+        _ => input.name.clone(),
+    };
+    match import::read(&stem, &input.text) {
+        Ok(described) => Ok(Some(described)),
+        Err(mistakes) => {
+            input.draw(&mistakes);
+            Ok(None)
+        }
+    }
+}
+
+/// All nodes together, so many times.
+fn whole(mut parts: Vec<Topology>, times: u32) -> Result<Topology> {
+    let too_many = |count: u64| {
+        Failure::unusable(format_args!(
+            "a cluster of {count} nodes: at most {MAX_NODES} can be; give fewer --nodes"
+        ))
+    };
+    let count = parts.iter().map(|part| u64::from(part.node_count())).sum();
+    let one = match parts.len() {
+        1 => parts.remove(0),
+        _ => import::merge("cluster", parts).ok_or_else(|| too_many(count))?,
+    };
+    one.times(times).map_err(too_many)
+}
+
+/// Writes a description as the ending of the file's name says.
+fn dump(topology: &Topology, path: &Path) -> Result<()> {
+    let is_xml = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("xml"));
+    let text = if is_xml {
+        import::write_topology(topology).map_err(Failure::unusable)?
+    } else {
+        topology::print(topology)
+    };
+    fs::write(path, text).map_err(|e| Failure::unusable(format_args!("cannot write {}: {e}", path.display())))
+}
+
+fn show_graphs(path: &Path, graphs: &Graphs, arguments: &TopoArguments) -> Result {
+    if arguments.topo.len() > 1 || arguments.dump.is_some() || arguments.nodes > 1 {
+        return Err(Failure::unusable(format_args!(
+            "{} holds rings and trees and describes no machine: it cannot be joined, multiplied or dumped",
+            path.display()
+        )));
+    }
+    let mut output = Output::new();
+    if arguments.json {
+        output.json(&json::of_graphs(graphs))?;
+    } else {
+        output.text(&text::of_graphs(graphs))?;
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
