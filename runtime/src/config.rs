@@ -30,6 +30,15 @@ pub enum Net {
     Ib,
 }
 
+/// A kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// Host memory.
+    Cpu,
+    /// GPUs.
+    Cuda,
+}
+
 /// All settings, with their defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -71,6 +80,8 @@ pub struct Config {
     pub min_channels: Option<u32>,
     /// Most channels of a plan.
     pub max_channels: Option<u32>,
+    /// What programs that speak NCCL's interface work on.
+    pub device: DeviceKind,
     /// Whether the buffers of every call are checked.
     pub check_pointers: bool,
     /// Whether several ranks may be on one GPU.
@@ -117,6 +128,7 @@ impl Default for Config {
             protocols: None,
             min_channels: None,
             max_channels: None,
+            device: DeviceKind::Cuda,
             check_pointers: false,
             multi_rank_gpu: false,
             debug: Level::Warn,

@@ -13,6 +13,7 @@ mod init;
 mod planning;
 mod ready;
 mod request;
+mod split;
 
 pub use gpu::GpuCommunicator;
 pub use init::{Timings, check_network, machine_of};
@@ -187,6 +188,14 @@ impl Communicator {
         planning::explain(&self.machine, &self.config, request)
     }
 
+    /// What a request should take, in microseconds, by the planner's model.
+    ///
+    /// Errors: as [`Self::run`] before anything moves.
+    pub fn predict_us(&self, request: &Request) -> Result<f64, Error> {
+        request.check(self.world)?;
+        planning::predict_us(&self.machine, &self.config, request)
+    }
+
     /// The name of the plan that a request runs: algorithm, protocol and channels.
     ///
     /// Errors: as [`Self::run`] before anything moves.
@@ -251,8 +260,32 @@ impl Communicator {
     /// Errors: `Interrupted` when a rank was lost before; `Refused` when one has left without coming here, or
     /// does not come before the deadline of initialisation.
     pub fn finish(self) -> Result<(), Error> {
+        self.leave()
+    }
+
+    /// The same for a communicator that others still hold. What they ask of it afterwards fails.
+    ///
+    /// Errors: as [`Self::finish`].
+    pub fn leave(&self) -> Result<(), Error> {
         self.lock().connections.close();
         self.bootstrap.barrier("finish")
+    }
+
+    /// Divides the ranks: those that give one colour become a communicator, in the order of their keys and
+    /// then of their ranks here. Collective; a rank without colour takes part and gets none.
+    ///
+    /// Errors: as [`Self::init`], and those of the exchange on this communicator.
+    pub fn split(&self, color: Option<u32>, key: i32, config: &Config) -> Result<Option<Self>, Error> {
+        split::split(&self.bootstrap, color, key, config)
+    }
+
+    /// A communicator of the ranks that are not in `without`, in their order. Those that stay call it, with
+    /// the same list; the others do not.
+    ///
+    /// Errors: `Argument` for a list that leaves this rank out or names a rank that is not there; those of
+    /// messages between the ranks that stay; as [`Self::init`].
+    pub fn shrink(&self, without: &[u32], config: &Config) -> Result<Self, Error> {
+        split::shrink(self, without, config)
     }
 
     /// The word that breaks this communicator, for those who wait elsewhere.

@@ -323,6 +323,11 @@ pub(super) fn explain(machine: &Machine, config: &Config, request: &Request) -> 
     Ok(plan::explain(&choose(machine, config, request)?))
 }
 
+/// What the planner's choice for a request should take, in microseconds.
+pub(super) fn predict_us(machine: &Machine, config: &Config, request: &Request) -> Result<f64, Error> {
+    Ok(choose(machine, config, request)?.predicted.us)
+}
+
 /// A plan in a few words: `ring_all_reduce simple, 2 channels`.
 pub(super) fn name(local: &LocalPlan) -> String {
     let plan = local.plan();

@@ -2,6 +2,7 @@
 //! it works on. Checked here, before anything moves.
 
 use crate::error::Error;
+use crate::memory::foreign::Foreign;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 
 /// A collective call, without its memory. Every rank must make the same one.
@@ -113,6 +114,9 @@ pub enum Buffers<'a> {
         /// Output.
         recv: &'a mut [u8],
     },
+    /// Memory of a caller who passes addresses without lengths, as C does. Where a collective has blocks, a
+    /// rank's own block may lie at its place inside the whole.
+    Foreign(Foreign),
 }
 
 /// Pointers of one call, checked.
@@ -141,6 +145,9 @@ impl Buffers<'_> {
             })
         };
         match self {
+            Self::Foreign(foreign) => {
+                Ok(Pointers { input: foreign.input(send_bytes)?, output: foreign.output(recv_bytes)? })
+            }
             Self::Apart { send, recv } => {
                 enough("send buffer", send.len(), send_bytes)?;
                 enough("receive buffer", recv.len(), recv_bytes)?;

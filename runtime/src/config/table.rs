@@ -5,7 +5,7 @@
 //! also at whether a file is there instead.
 
 use super::grammar::{self, HostPort, InterfaceFilter, NameFilter, PortRange, Secret};
-use super::{Config, Net};
+use super::{Config, DeviceKind, Net};
 use crate::log::{Level, Subsystems};
 use crate::unique_id::UniqueId;
 use std::path::PathBuf;
@@ -273,10 +273,20 @@ pub const SETTINGS: &[Setting] = &[
     row("TOPO_DUMP_FILE", "a file", "none", "Where to write the topology that was found.", NoEffect)
         .nccl("NCCL_TOPO_DUMP_FILE"),
     row(
+        "DEVICE",
+        "`cpu`, `cuda`",
+        "cuda",
+        "What `libnccl.so.2` works on: host memory or GPUs.",
+        Apply(|c, v| {
+            grammar::find_name(v, &["cpu", "cuda"])
+                .map(|n| c.device = if n == "cpu" { DeviceKind::Cpu } else { DeviceKind::Cuda })
+        }),
+    ),
+    row(
         "CHECK_POINTERS",
         "0 or 1",
         "0",
-        "Checks the buffers of every call.",
+        "Refuses buffers that the process cannot use, in calls of `libnccl.so.2` on host memory.",
         Apply(|c, v| grammar::switch(v).map(|on| c.check_pointers = on)),
     )
     .nccl("NCCL_CHECK_POINTERS"),

@@ -4,6 +4,7 @@
 //! sparse: a range costs address space until a page of it is touched. Nothing here knows ranks.
 #![allow(unsafe_code)] // Mapping memory and handing out pointers into it is what this module is for.
 
+pub mod foreign;
 pub(crate) mod fork;
 pub mod mapping;
 pub(crate) mod scratch;

@@ -1,0 +1,79 @@
+//! What the process has once: settings, the log, and the roots of the ids that it has made.
+
+use crate::abi::Code;
+use crate::outcome::Failure;
+use ringsmith_runtime::bootstrap::root::Root;
+use ringsmith_runtime::config::{Config, Warning};
+use ringsmith_runtime::log;
+use ringsmith_runtime::unique_id::UniqueId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+static SETTINGS: OnceLock<Result<Config, String>> = OnceLock::new();
+
+/// The settings of the environment, read at the first call of the process; the log begins with them.
+///
+/// Errors: every setting that cannot be used.
+pub(crate) fn settings() -> Result<&'static Config, Failure> {
+    SETTINGS.get_or_init(read).as_ref().map_err(|text| Failure::usage(text.clone()))
+}
+
+fn read() -> Result<Config, String> {
+    let read = Config::from_env();
+    let fallback = Config::default();
+    // The log tells of the settings that cannot be used, too.
+    if let Err(error) = log::install(read.as_ref().map_or(&fallback, |(config, _)| config)) {
+        tracing::warn!(target: "ringsmith::env", "{error}");
+    }
+    // The library's own copy of the hook: a program that holds another one keeps it.
+    std::panic::set_hook(Box::new(|panic| {
+        tracing::error!(target: "ringsmith::call", "{panic}; this is a bug of Ringsmith");
+    }));
+    let (config, warnings) = read.map_err(|error| error.to_string())?;
+    for warning in warnings {
+        match warning {
+            Warning::NoEffect { .. } => tracing::info!(target: "ringsmith::env", "{warning}"),
+            _ => tracing::warn!(target: "ringsmith::env", "{warning}"),
+        }
+    }
+    Ok(config)
+}
+
+/// A root, held by the process until the first rank takes it, then by the ranks.
+struct Held {
+    until_taken: Option<Arc<Root>>,
+    taken: Weak<Root>,
+}
+
+fn roots() -> MutexGuard<'static, HashMap<UniqueId, Held>> {
+    static ROOTS: OnceLock<Mutex<HashMap<UniqueId, Held>>> = OnceLock::new();
+    ROOTS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes an id whose root runs in this process.
+pub(crate) fn make_id() -> Result<UniqueId, Failure> {
+    let (id, root) = UniqueId::create(settings()?)?;
+    let root = Arc::new(root);
+    let mut roots = roots();
+    roots.retain(|_, held| held.until_taken.is_some() || held.taken.strong_count() > 0);
+    roots.insert(id, Held { taken: Arc::downgrade(&root), until_taken: Some(root) });
+    Ok(id)
+}
+
+/// The root of an id, if it runs here: for each rank of this process to hold while it is joined.
+pub(crate) fn take_root(id: &UniqueId) -> Option<Arc<Root>> {
+    let mut roots = roots();
+    let held = roots.get_mut(id)?;
+    held.until_taken.take().or_else(|| held.taken.upgrade())
+}
+
+/// Runs a job; a panic becomes a failure.
+pub(crate) fn without_panic<T>(job: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).unwrap_or_else(|_| Err(panicked()))
+}
+
+/// What a panic is told as.
+pub(crate) fn panicked() -> Failure {
+    let text = "this is a bug of Ringsmith; the log says where, please report it".to_owned();
+    Failure { code: Code::InternalError, text }
+}

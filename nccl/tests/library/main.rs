@@ -1,0 +1,106 @@
+//! `libnccl.so.2` as C programs use it: built with gcc against include/nccl.h, linked by the library's name, and
+//! run as real processes.
+//!
+//! `c/` is one program with a trial for every part of the interface; each trial runs in 1, 2 and 4 processes.
+//! The others are the examples, and programs that only print what the header says. Where gcc is missing the
+//! trials report themselves skipped.
+
+mod examples;
+mod header;
+mod job;
+mod programs;
+
+use job::Ranks;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use programs::Programs;
+use std::sync::{Arc, OnceLock};
+
+/// What a trial returns.
+type Outcome = Result<(), Failed>;
+/// A trial's name and what runs it.
+type Named = (&'static str, fn(&Programs) -> Outcome);
+
+/// The trials of `c/main.c`, which a trial of its own compares with what the program knows.
+const TRIALS: [&str; 24] = [
+    "collectives",
+    "in_place",
+    "operations",
+    "messages",
+    "groups",
+    "group_mistakes",
+    "several_communicators",
+    "several_ranks_of_one_process",
+    "initialisation",
+    "nonblocking",
+    "split",
+    "shrink",
+    "farewell",
+    "abort_ends_a_wait",
+    "revocation",
+    "wrong_arguments",
+    "different_counts",
+    "pointers",
+    "fork_after_init",
+    "two_threads",
+    "asking",
+    "memory",
+    "parameters",
+    "device_interface",
+];
+const WORLDS: [u32; 3] = [1, 2, 4];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Each is several processes already.
+    arguments.test_threads = arguments.test_threads.or(Some(1));
+    let programs: Arc<OnceLock<Result<Programs, String>>> = Arc::default();
+    let mut trials = Vec::new();
+    let mut add = |name: String, run: Box<dyn FnOnce(&Programs) -> Outcome + Send>| {
+        let programs = programs.clone();
+        trials.push(Trial::ignorable_test(name, move || {
+            if !programs::has_compiler() {
+                return Ok(Completion::ignored_with("no gcc here"));
+            }
+            let built = programs.get_or_init(Programs::build).as_ref().map_err(Failed::from)?;
+            run(built)?;
+            Ok(Completion::Completed)
+        }));
+    };
+    add("every_trial_is_run".to_owned(), Box::new(every_trial));
+    for trial in TRIALS {
+        for world in WORLDS {
+            add(format!("{trial}/{world}"), Box::new(move |programs| conform(programs, trial, world)));
+        }
+    }
+    let others: [Named; 7] = [
+        ("header_and_library_agree", header::numbers),
+        ("header_is_c_and_cpp", header::languages),
+        ("every_function_and_its_twin_is_exported", header::exports),
+        ("calls_are_logged_in_nccls_words", examples::log_lines),
+        ("without_the_setting_gpus_are_refused", examples::gpus),
+        ("example_two_ranks", examples::two_ranks),
+        ("mistake_two_ids", examples::two_ids),
+    ];
+    for (name, run) in others {
+        add(name.to_owned(), Box::new(run));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// One trial in some processes.
+fn conform(programs: &Programs, trial: &str, world: u32) -> Outcome {
+    let folder = programs.folder(&format!("{trial}-{world}"))?;
+    let ranks = Ranks::start(world, |rank| {
+        let mut command = programs.command(programs.conformance());
+        command.args([trial, &rank.to_string(), &world.to_string()]).arg(&folder);
+        command
+    })?;
+    ranks.all_succeed()
+}
+
+/// The program knows the trials that are listed here, and no others.
+fn every_trial(programs: &Programs) -> Outcome {
+    let output = programs.command(programs.conformance()).output()?;
+    let known = String::from_utf8_lossy(&output.stdout).into_owned();
+    if known.lines().eq(TRIALS) { Ok(()) } else { Err(format!("the program's trials are\n{known}").into()) }
+}
