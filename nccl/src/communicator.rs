@@ -5,6 +5,7 @@ use crate::abi::Code;
 use crate::device::{self, Ranks};
 use crate::outcome::Failure;
 use crate::places::Places;
+use crate::process;
 use crate::registry;
 use ringsmith_ir::types::DataType;
 use ringsmith_runtime::config::Config;
@@ -274,7 +275,7 @@ impl Comm {
     pub(crate) fn abort(&self) {
         let Some(ranks) = self.release() else { return };
         ranks.abort("ncclCommAbort was called");
-        // The last holder of a root waits for the other ranks: not in the caller's time.
+        // Threads that serve connections are joined: not in the caller's time.
         let let_go = move || drop(ranks);
         if let Err(error) = std::thread::Builder::new().name("ringsmith-abort".into()).spawn(let_go) {
             tracing::warn!(target: "ringsmith::init", "{}: aborted without a thread: {error}", self.name());
@@ -386,9 +387,12 @@ pub(crate) fn split_off(parent: &Arc<Comm>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Destroys the communicator of a handle.
+/// Destroys the communicator of a handle. The last one of the process waits until roots here are not needed.
 pub(crate) fn destroy(handle: usize) -> Result<(), Failure> {
     registry::remove(handle, "destroyed")?.release();
+    if registry::is_empty() {
+        process::wait_for_farewells();
+    }
     Ok(())
 }
 

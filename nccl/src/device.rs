@@ -8,10 +8,9 @@ use crate::edge::memory;
 use crate::operation::Operation;
 use crate::outcome::Failure;
 use crate::pointers;
-use crate::process;
+use crate::process::{self, Hold};
 use ringsmith_runtime::bootstrap::refusal::Refusal;
-use ringsmith_runtime::bootstrap::root::Root;
-use ringsmith_runtime::communicator::{Communicator, Request};
+use ringsmith_runtime::communicator::{Communicator, Part, Request};
 use ringsmith_runtime::config::{Config, DeviceKind};
 use ringsmith_runtime::error::Error;
 use ringsmith_runtime::unique_id::UniqueId;
@@ -75,7 +74,7 @@ pub(crate) fn current(config: &Config) -> i32 {
 /// Joins the ranks of an id.
 pub(crate) fn join(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Result<Arc<dyn Ranks>, Failure> {
     check(config)?;
-    let root = process::take_root(id);
+    let root = Hold::new(process::take_root(id));
     let communicator =
         Communicator::init(id, rank, world, config).map_err(|error| at_id(id, rank, world, error))?;
     Ok(Arc::new(HostRanks { communicator, _root: root }))
@@ -102,7 +101,13 @@ fn at_id(id: &UniqueId, rank: u32, world: u32, error: Error) -> Failure {
 struct HostRanks {
     communicator: Communicator,
     /// Goes after this rank has left.
-    _root: Option<Arc<Root>>,
+    _root: Hold,
+}
+
+impl HostRanks {
+    fn part(part: Part) -> Arc<dyn Ranks> {
+        Arc::new(Self { communicator: part.communicator, _root: Hold::new(part.root.map(Arc::new)) })
+    }
 }
 
 impl Ranks for HostRanks {
@@ -135,13 +140,11 @@ impl Ranks for HostRanks {
     }
 
     fn split(&self, color: Option<u32>, key: i32, config: &Config) -> Result<Option<Arc<dyn Ranks>>, Error> {
-        let part = self.communicator.split(color, key, config)?;
-        Ok(part.map(|communicator| Arc::new(Self { communicator, _root: None }) as Arc<dyn Ranks>))
+        Ok(self.communicator.split(color, key, config)?.map(Self::part))
     }
 
     fn shrink(&self, without: &[u32], config: &Config) -> Result<Arc<dyn Ranks>, Error> {
-        let communicator = self.communicator.shrink(without, config)?;
-        Ok(Arc::new(Self { communicator, _root: None }))
+        self.communicator.shrink(without, config).map(Self::part)
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Something to do for a communicator.
-type Job = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
+pub(crate) type Job = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
 
 /// What a thread has called since the outermost start.
 #[derive(Default)]

@@ -8,6 +8,7 @@ use ringsmith_runtime::log;
 use ringsmith_runtime::unique_id::UniqueId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
 
 static SETTINGS: OnceLock<Result<Config, String>> = OnceLock::new();
 
@@ -65,6 +66,47 @@ pub(crate) fn take_root(id: &UniqueId) -> Option<Arc<Root>> {
     let mut roots = roots();
     let held = roots.get_mut(id)?;
     held.until_taken.take().or_else(|| held.taken.upgrade())
+}
+
+/// A root that a rank of this process holds as long as it is joined.
+pub(crate) struct Hold(Option<Arc<Root>>);
+
+impl Hold {
+    /// Holds a root, if it runs here.
+    pub(crate) fn new(root: Option<Arc<Root>>) -> Self {
+        Self(root)
+    }
+}
+
+impl Drop for Hold {
+    /// The last holder's root waits for the ranks of other processes to leave. That is not for the caller to
+    /// wait for: it may have to let another communicator go before they can.
+    fn drop(&mut self) {
+        let Some(root) = self.0.take().and_then(Arc::into_inner) else { return };
+        // A thread that cannot be started drops the root with the closure, here and now.
+        if let Ok(thread) =
+            std::thread::Builder::new().name("ringsmith-farewell".into()).spawn(move || drop(root))
+        {
+            let mut farewells = farewells();
+            farewells.retain(|thread| !thread.is_finished());
+            farewells.push(thread);
+        }
+    }
+}
+
+fn farewells() -> MutexGuard<'static, Vec<JoinHandle<()>>> {
+    static FAREWELLS: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+    FAREWELLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until the roots that were let go are gone, which takes some seconds at most: for a process that is about
+/// to end, and would otherwise take them from ranks that still leave.
+pub(crate) fn wait_for_farewells() {
+    let leaving = std::mem::take(&mut *farewells());
+    for thread in leaving {
+        // Its panic is in the log.
+        let _ = thread.join();
+    }
 }
 
 /// Runs a job; a panic becomes a failure.

@@ -477,7 +477,9 @@ fn unknown_names(written: &[Written]) -> Vec<Warning> {
         .map(|w| Warning::Unknown {
             name: w.name.clone(),
             place: w.place.clone(),
-            suggestion: grammar::nearest(&w.name, known.iter().map(String::as_str)).map(str::to_owned),
+            suggestion: grammar::nearest(&w.name, known.iter().map(String::as_str))
+                .or_else(|| grammar::built_upon(&w.name, known.iter().map(String::as_str)))
+                .map(str::to_owned),
         })
         .collect()
 }

@@ -85,7 +85,7 @@ fn unknown_names_are_warned_about() {
     };
     assert!(said("RINGSMITH_INIT_TIMEOUT").contains("did you mean RINGSMITH_INIT_TIMEOUT_S?"));
     assert!(said("NCCL_TOPODUMP_FILE").contains("did you mean NCCL_TOPO_DUMP_FILE?"));
-    assert!(said("NCCL_PROXY_DEBUG").contains("is ignored"));
+    assert!(said("NCCL_PROXY_DEBUG").contains("is ignored; did you mean NCCL_DEBUG?"));
     assert!(said("NCCL_IB_HCA").contains("no effect on the CPU device"));
     for silent in [
         "NCCL_TESTS_DEVICE",

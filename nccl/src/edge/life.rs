@@ -8,13 +8,17 @@ use crate::abi::{
 use crate::arguments;
 use crate::communicator::{self, Comm, Done};
 use crate::device;
-use crate::group;
+use crate::group::{self, Job};
 use crate::outcome::Failure;
 use crate::{abi, process, registry};
 use ringsmith_runtime::config::Config;
 use ringsmith_runtime::unique_id::UniqueId;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+
+/// Most ranks that one call makes of a process. Ours: each joins in a thread of its own, and no host has more
+/// devices.
+const MOST_RANKS_OF_A_PROCESS: c_int = 1024;
 
 /// A configuration in which nothing is given.
 fn nothing_given() -> ConfigFields {
@@ -143,6 +147,28 @@ fn only(name: &str, flags: c_int, accepted: c_int, spelling: &str) -> Result<(),
     )))
 }
 
+/// The devices of a list, or 0 to `count` - 1 without one.
+///
+/// # Safety
+/// `devices` is null or has `count` readable numbers.
+unsafe fn device_numbers(count: c_int, devices: *const c_int) -> Result<Vec<c_int>, Failure> {
+    if devices.is_null() {
+        return Ok((0..count).collect());
+    }
+    let mut numbers = Vec::new();
+    for at in 0..count as usize {
+        // SAFETY: the caller's promise.
+        let number = unsafe { get("devlist", devices.add(at)) }?;
+        if number < 0 || numbers.contains(&number) {
+            return Err(Failure::argument(format!(
+                "devlist[{at}] is {number}: device numbers start at 0, and each may be there once"
+            )));
+        }
+        numbers.push(number);
+    }
+    Ok(numbers)
+}
+
 /// Takes back the handle of a communicator that never was.
 fn forget(comm: &Arc<Comm>) {
     // It was added by this call: it is there.
@@ -190,36 +216,30 @@ exports! {
     }
 
     fn ncclCommInitAll, pncclCommInitAll(comms: *mut Handle, count: c_int, devices: *const c_int) {
-        if comms.is_null() || count < 1 {
-            return Err(Failure::argument(format!("ncclCommInitAll for {count} ranks; give an array of at least one")));
-        }
-        let settings = process::settings()?;
-        device::check(settings)?;
-        let mut numbers = Vec::new();
-        for at in 0..count {
-            // The list has as many entries as there are ranks.
-            let number = if devices.is_null() { at } else { get("devlist", devices.add(at as usize))? };
-            if number < 0 || numbers.contains(&number) {
+        grouped(|| {
+            if comms.is_null() || !(1..=MOST_RANKS_OF_A_PROCESS).contains(&count) {
                 return Err(Failure::argument(format!(
-                    "devlist[{at}] is {number}: device numbers start at 0, and each may be there once"
+                    "ncclCommInitAll for {count} ranks; give an array of 1 to {MOST_RANKS_OF_A_PROCESS}"
                 )));
             }
-            numbers.push(number);
-        }
-        let id = process::make_id()?;
-        let mut made = Vec::new();
-        for (rank, number) in (0..).zip(numbers) {
-            made.push(registry::add(Comm::starting(rank, count as u32, number, true, settings.clone())));
-        }
-        let join = |comm: &Arc<Comm>| {
-            let joining = comm.clone();
-            (comm.clone(), Box::new(move || joining.join(&id)) as Box<dyn FnOnce() -> Result<(), Failure> + Send>)
-        };
-        let done = group::jobs(made.iter().map(join).collect()).inspect_err(|_| made.iter().for_each(forget))?;
-        for (at, comm) in made.iter().enumerate() {
-            put("comm", comms.add(at), comm.handle as Handle)?;
-        }
-        Ok(done)
+            let settings = process::settings()?;
+            device::check(settings)?;
+            let numbers = device_numbers(count, devices)?;
+            let id = process::make_id()?;
+            let starting = |(rank, number)| {
+                registry::add(Comm::starting(rank, count as u32, number, true, settings.clone()))
+            };
+            let made: Vec<Arc<Comm>> = (0..).zip(numbers).map(starting).collect();
+            let join = |comm: &Arc<Comm>| {
+                let joining = comm.clone();
+                (comm.clone(), Box::new(move || joining.join(&id)) as Job)
+            };
+            let done = group::jobs(made.iter().map(join).collect()).inspect_err(|_| made.iter().for_each(forget))?;
+            for (at, comm) in made.iter().enumerate() {
+                put("comm", comms.add(at), comm.handle as Handle)?;
+            }
+            Ok(done)
+        })
     }
 
     fn ncclCommFinalize, pncclCommFinalize(comm: Handle) {

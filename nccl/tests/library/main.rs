@@ -21,7 +21,7 @@ type Outcome = Result<(), Failed>;
 type Named = (&'static str, fn(&Programs) -> Outcome);
 
 /// The trials of `c/main.c`, which a trial of its own compares with what the program knows.
-const TRIALS: [&str; 24] = [
+const TRIALS: [&str; 27] = [
     "collectives",
     "in_place",
     "operations",
@@ -35,6 +35,9 @@ const TRIALS: [&str; 24] = [
     "split",
     "shrink",
     "farewell",
+    "farewell_in_any_order",
+    "nothing_stays",
+    "lost_peer",
     "abort_ends_a_wait",
     "revocation",
     "wrong_arguments",
@@ -72,12 +75,14 @@ fn main() {
             add(format!("{trial}/{world}"), Box::new(move |programs| conform(programs, trial, world)));
         }
     }
-    let others: [Named; 7] = [
+    let others: [Named; 9] = [
         ("header_and_library_agree", header::numbers),
         ("header_is_c_and_cpp", header::languages),
         ("every_function_and_its_twin_is_exported", header::exports),
         ("calls_are_logged_in_nccls_words", examples::log_lines),
         ("without_the_setting_gpus_are_refused", examples::gpus),
+        ("names_that_articles_invented_are_told", examples::invented_settings),
+        ("settings_that_cannot_be_used_stop_a_program", examples::unusable_settings),
         ("example_two_ranks", examples::two_ranks),
         ("mistake_two_ids", examples::two_ids),
     ];

@@ -18,6 +18,7 @@ mod split;
 pub use gpu::GpuCommunicator;
 pub use init::{Timings, check_network, machine_of};
 pub use request::{Buffers, Call, Request};
+pub use split::Part;
 
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
@@ -275,7 +276,7 @@ impl Communicator {
     /// then of their ranks here. Collective; a rank without colour takes part and gets none.
     ///
     /// Errors: as [`Self::init`], and those of the exchange on this communicator.
-    pub fn split(&self, color: Option<u32>, key: i32, config: &Config) -> Result<Option<Self>, Error> {
+    pub fn split(&self, color: Option<u32>, key: i32, config: &Config) -> Result<Option<Part>, Error> {
         split::split(&self.bootstrap, color, key, config)
     }
 
@@ -284,7 +285,7 @@ impl Communicator {
     ///
     /// Errors: `Argument` for a list that leaves this rank out or names a rank that is not there; those of
     /// messages between the ranks that stay; as [`Self::init`].
-    pub fn shrink(&self, without: &[u32], config: &Config) -> Result<Self, Error> {
+    pub fn shrink(&self, without: &[u32], config: &Config) -> Result<Part, Error> {
         split::shrink(self, without, config)
     }
 

@@ -4,12 +4,21 @@
 //! tell each other colour, key and id through the old communicator's bootstrap. In a shrink the ranks that are
 //! left out are not asked for anything, so the id goes from rank to rank as messages.
 
-use super::{Call, Communicator, init};
+use super::{Call, Communicator};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::root::Root;
 use crate::config::Config;
 use crate::error::Error;
 use crate::unique_id::{UNIQUE_ID_BYTES, UniqueId};
+
+/// A communicator of some ranks, as one of them has it.
+#[derive(Debug)]
+pub struct Part {
+    /// The communicator.
+    pub communicator: Communicator,
+    /// The root, in the process of the part's first rank: to be kept until the communicator is gone.
+    pub root: Option<Root>,
+}
 
 /// What a rank says of itself: colour or none, and key.
 type Wish = (Option<u32>, i32);
@@ -20,7 +29,7 @@ pub(super) fn split(
     color: Option<u32>,
     key: i32,
     config: &Config,
-) -> Result<Option<Communicator>, Error> {
+) -> Result<Option<Part>, Error> {
     let config = elsewhere(config);
     let wishes: Vec<Wish> =
         bootstrap.all_gather("split", &to_bytes((color, key)))?.iter().map(|b| from_bytes(b)).collect();
@@ -44,15 +53,12 @@ pub(super) fn split(
             (id, None)
         }
     };
-    join(&id, root, bootstrap.rank(), &members, &config).map(Some)
+    let communicator = join(&id, bootstrap.rank(), &members, &config)?;
+    Ok(Some(Part { communicator, root }))
 }
 
 /// See [`Communicator::shrink`].
-pub(super) fn shrink(
-    communicator: &Communicator,
-    without: &[u32],
-    config: &Config,
-) -> Result<Communicator, Error> {
+pub(super) fn shrink(communicator: &Communicator, without: &[u32], config: &Config) -> Result<Part, Error> {
     let (rank, world) = (communicator.rank, communicator.world);
     let refuse = |detail: String| Err(Error::Argument { operation: "shrink", detail });
     if let Some(stranger) = without.iter().find(|stranger| **stranger >= world) {
@@ -69,7 +75,7 @@ pub(super) fn shrink(
     if rank != leader {
         communicator.recv(leader, &mut bytes)?;
         let id = UniqueId::from_bytes(&bytes).map_err(|_| no_id("shrink", leader, "its error says why"))?;
-        return join(&id, None, rank, &members, &config);
+        return Ok(Part { communicator: join(&id, rank, &members, &config)?, root: None });
     }
     let made = UniqueId::create(&config);
     if let Ok((id, _)) = &made {
@@ -79,7 +85,7 @@ pub(super) fn shrink(
         members[1..].iter().map(|peer| Call::Send { peer: *peer, data: &bytes }).collect();
     communicator.run_group(&mut calls)?;
     let (id, root) = made?;
-    join(&id, Some(root), rank, &members, &config)
+    Ok(Part { communicator: join(&id, rank, &members, &config)?, root: Some(root) })
 }
 
 /// Settings without the place where the old communicator's ranks met, which is taken.
@@ -95,21 +101,10 @@ fn no_id(operation: &str, leader: u32, why: &str) -> Error {
 }
 
 /// Joins the ranks that `members` names by their old numbers, as the one whose old number is `rank`.
-fn join(
-    id: &UniqueId,
-    root: Option<Root>,
-    rank: u32,
-    members: &[u32],
-    config: &Config,
-) -> Result<Communicator, Error> {
+fn join(id: &UniqueId, rank: u32, members: &[u32], config: &Config) -> Result<Communicator, Error> {
     let position = members.iter().position(|member| *member == rank);
     let rank = position.expect("a rank is a member of its own part") as u32;
-    let joined = Bootstrap::connect(id, rank, members.len() as u32, config)?;
-    let joined = match root {
-        Some(root) => joined.keep(root),
-        None => joined,
-    };
-    init::init_over(joined, config)
+    Communicator::init(id, rank, members.len() as u32, config)
 }
 
 /// The ranks of a colour, in the order of the new communicator.

@@ -312,6 +312,19 @@ pub fn nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     (distance <= 1 + text.len() / 5).then_some(candidate)
 }
 
+/// The known name that an unknown one was built upon: the longest whose words, as `_` parts them, all stand in it
+/// in their order. `NCCL_PROXY_DEBUG` was built upon `NCCL_DEBUG`.
+pub fn built_upon<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // A prefix alone says nothing.
+    const FEWEST_WORDS: usize = 2;
+    let holds = |candidate: &&str| {
+        let mut words = text.split('_');
+        candidate.split('_').count() >= FEWEST_WORDS
+            && candidate.split('_').all(|wanted| words.any(|word| word == wanted))
+    };
+    candidates.filter(holds).max_by_key(|candidate| candidate.len())
+}
+
 /// Reads a time in seconds, with a fraction if need be.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     // A year: beyond it arithmetic on deadlines could overflow, and nobody waits that long.

@@ -47,7 +47,8 @@ static void wrong_initialisation(const struct job *job) {
     int twice[2] = {1, 1}, negative[1] = {-1};
     ncclComm_t comms[2];
     ARGUMENT("0 ranks", ncclCommInitAll(comms, 0, NULL));
-    ARGUMENT("at least one", ncclCommInitAll(NULL, 2, NULL));
+    ARGUMENT("an array of 1 to", ncclCommInitAll(NULL, 2, NULL));
+    ARGUMENT("2147483647 ranks", ncclCommInitAll(comms, INT_MAX, NULL));
     ARGUMENT("devlist[1] is 1", ncclCommInitAll(comms, 2, twice));
     ARGUMENT("devlist[0] is -1", ncclCommInitAll(comms, 1, negative));
     /* The id that was never joined may still be. */
@@ -264,6 +265,8 @@ void fork_after_init(const struct job *job) {
     CHECK(child >= 0);
     if (child == 0) {
         REFUSED(ncclInvalidUsage, "forked from it", ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, NULL));
+        /* What the child lets go stays with the parent. */
+        OK(ncclCommDestroy(comm));
         _exit(0);
     }
     int status;

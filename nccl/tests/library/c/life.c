@@ -1,9 +1,12 @@
+#define _GNU_SOURCE
 /* Communicators from their ids to their ends: initialisation, division, farewell, abortion. */
 #include "check.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* That a communicator works: the sum of all ranks. */
 static void check_works(ncclComm_t comm) {
@@ -234,27 +237,129 @@ void farewell(const struct job *job) {
     OK(ncclCommDestroy(other));
 }
 
+void farewell_in_any_order(const struct job *job) {
+    /* Each rank destroys its communicators in an order of its own, and so must not wait in it for the others. */
+    enum { COMMS = 4 };
+    const char *names[COMMS] = {"order_a", "order_b", "order_c", "order_d"};
+    ncclComm_t comms[COMMS], parts[COMMS];
+    for (int at = 0; at < COMMS; at++) {
+        comms[at] = join(job, names[at]);
+        /* The first rank of a part holds its root: another one for each. */
+        OK(ncclCommSplit(comms[at], 0, (job->rank + at) % job->world, &parts[at], NULL));
+    }
+    for (int at = 0; at < COMMS; at++) {
+        int which = (at + job->rank) % COMMS;
+        OK(ncclCommDestroy(parts[which]));
+        OK(ncclCommDestroy(comms[which]));
+        /* Nobody goes on before everybody has come here. */
+        const char *steps[COMMS] = {"step_a", "step_b", "step_c", "step_d"};
+        if (at + 1 < COMMS) meet(job, steps[at]);
+    }
+    /* The same for ranks of one thread. */
+    ncclComm_t own[8], own_parts[8];
+    OK(ncclCommInitAll(own, job->world, NULL));
+    OK(ncclGroupStart());
+    for (int at = 0; at < job->world; at++) OK(ncclCommSplit(own[at], 0, -at, &own_parts[at], NULL));
+    OK(ncclGroupEnd());
+    for (int at = 0; at < job->world; at++) {
+        OK(ncclCommDestroy(own[at]));
+        OK(ncclCommDestroy(own_parts[job->world - 1 - at]));
+    }
+}
+
+/* Entries of a folder. */
+static int entries(const char *path) {
+    int count = 0;
+    DIR *folder = opendir(path);
+    CHECK(folder != NULL);
+    while (readdir(folder) != NULL) count++;
+    closedir(folder);
+    return count;
+}
+
+void nothing_stays(const struct job *job) {
+    enum { ROUNDS = 12 };
+    int descriptors = 0, threads = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        char name[32];
+        snprintf(name, sizeof name, "round_%d", round);
+        ncclComm_t comm = join(job, name), part;
+        OK(ncclCommSplit(comm, job->rank % 2, 0, &part, NULL));
+        check_works(part);
+        check_works(comm);
+        if (round % 3 == 2) {
+            OK(ncclCommAbort(part));
+            OK(ncclCommAbort(comm));
+        } else {
+            OK(ncclCommDestroy(comm));
+            OK(ncclCommDestroy(part));
+        }
+        /* Abortion lets go in the background: a moment is allowed, more and more is not. */
+        snprintf(name, sizeof name, "counted_%d", round);
+        meet(job, name);
+        for (int tries = 0; round > 0 && tries < 20000; tries++) {
+            if (entries("/proc/self/fd") <= descriptors && entries("/proc/self/task") <= threads) break;
+            pause_briefly();
+        }
+        if (round == 0) {
+            descriptors = entries("/proc/self/fd");
+            threads = entries("/proc/self/task");
+        }
+        CHECK(entries("/proc/self/fd") <= descriptors);
+        CHECK(entries("/proc/self/task") <= threads);
+    }
+}
+
+void lost_peer(const struct job *job) {
+    ncclComm_t comm = join(job, "lost");
+    check_works(comm);
+    int last = job->world - 1;
+    if (job->world > 1 && job->rank == last) _exit(0);
+    float data = 1;
+    if (job->world > 1) {
+        char who[32], lost[32];
+        snprintf(who, sizeof who, "rank %d: all_reduce number 1", job->rank);
+        snprintf(lost, sizeof lost, "rank %d ", last);
+        REFUSED(ncclRemoteError, who, ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, NULL));
+        SAYS(ncclGetLastError(NULL), lost);
+        /* And what to do about it. */
+        SAYS(ncclGetLastError(NULL), "; ");
+        REFUSED(ncclRemoteError, "not begun", ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, NULL));
+        ncclResult_t state;
+        OK(ncclCommGetAsyncError(comm, &state));
+        EQUAL(state, ncclRemoteError);
+        OK(ncclCommAbort(comm));
+        return;
+    }
+    OK(ncclCommDestroy(comm));
+}
+
 struct waiting {
     ncclComm_t comm;
+    int last;
     ncclResult_t code;
 };
 
-/* Waits for a peer that never comes. */
+/* Tells the last rank that the wait begins, and waits for its answer, which never comes. */
 static void *wait_in_vain(void *argument) {
     struct waiting *waiting = argument;
-    float data[4] = {0};
-    waiting->code = ncclAllReduce(data, data, 4, ncclFloat, ncclSum, waiting->comm, NULL);
+    float out = 1, in;
+    OK(ncclGroupStart());
+    OK(ncclSend(&out, 1, ncclFloat, waiting->last, waiting->comm, NULL));
+    OK(ncclRecv(&in, 1, ncclFloat, waiting->last, waiting->comm, NULL));
+    waiting->code = ncclGroupEnd();
     return NULL;
 }
 
 void abort_ends_a_wait(const struct job *job) {
     ncclComm_t comm = join(job, "abort"), other = join(job, "stays");
-    if (job->world > 1 && job->rank != job->world - 1) {
-        struct waiting waiting = {comm, ncclSuccess};
+    int last = job->world - 1;
+    if (job->rank != last) {
+        struct waiting waiting = {comm, last, ncclSuccess};
         pthread_t thread;
         CHECK(pthread_create(&thread, NULL, wait_in_vain, &waiting) == 0);
         meet(job, "begun");
-        /* Rank 0 aborts itself; the others are told by it. */
+        /* Rank 0 aborts; the others are told. */
         if (job->rank == 0) OK(ncclCommAbort(comm));
         CHECK(pthread_join(thread, NULL) == 0);
         EQUAL(waiting.code, ncclRemoteError);
@@ -262,7 +367,7 @@ void abort_ends_a_wait(const struct job *job) {
         char name[16];
         snprintf(name, sizeof name, "rank %d", job->rank);
         SAYS(ncclGetLastError(NULL), name);
-        SAYS(ncclGetLastError(NULL), "all_reduce number 0");
+        SAYS(ncclGetLastError(NULL), "exchange number 0");
         if (job->rank != 0) {
             ncclResult_t state;
             OK(ncclCommGetAsyncError(comm, &state));
@@ -271,6 +376,8 @@ void abort_ends_a_wait(const struct job *job) {
             OK(ncclCommAbort(comm));
         }
     } else {
+        float in;
+        for (int peer = 0; peer < last; peer++) OK(ncclRecv(&in, 1, ncclFloat, peer, comm, NULL));
         meet(job, "begun");
         OK(ncclCommAbort(comm));
     }
