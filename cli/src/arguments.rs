@@ -162,19 +162,19 @@ pub(crate) struct PlanArguments {
     #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "1M", value_parser = values::size)]
     pub(crate) bytes: u64,
     /// Element type
-    #[arg(long, value_name = "TYPE", default_value = "float32", value_parser = values::name::<DataType>())]
+    #[arg(long, allow_hyphen_values = true, value_name = "TYPE", default_value = "float32", value_parser = values::name::<DataType>())]
     pub(crate) dtype: DataType,
     /// Reduction
-    #[arg(long, default_value = "sum", value_parser = values::name::<ReduceOp>())]
+    #[arg(long, allow_hyphen_values = true, default_value = "sum", value_parser = values::name::<ReduceOp>())]
     pub(crate) op: ReduceOp,
     /// Root of a rooted collective
     #[arg(long, allow_hyphen_values = true, default_value_t = 0)]
     pub(crate) root: u32,
     /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
     pub(crate) algo: Option<String>,
     /// Protocols to choose among: `simple`, `ll,ll128`
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
     pub(crate) proto: Option<String>,
     /// Channels [default: the best number]
     #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -183,7 +183,7 @@ pub(crate) struct PlanArguments {
     #[arg(long)]
     pub(crate) explain: bool,
     /// Writes the schedule here and not to standard output
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, allow_negative_numbers = true, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
@@ -266,7 +266,7 @@ pub(crate) struct LowerArguments {
     #[arg(long, allow_hyphen_values = true, value_name = "SIZE", value_parser = values::size)]
     pub(crate) bytes: u64,
     /// Element type
-    #[arg(long, value_name = "TYPE", value_parser = values::name::<DataType>())]
+    #[arg(long, allow_hyphen_values = true, value_name = "TYPE", value_parser = values::name::<DataType>())]
     pub(crate) dtype: DataType,
     /// Root of a rooted collective [default: 0]
     #[arg(long, allow_hyphen_values = true)]
@@ -274,7 +274,7 @@ pub(crate) struct LowerArguments {
     #[command(flatten)]
     pub(crate) parameters: Parameters,
     /// How messages travel [default: as the text says]
-    #[arg(long, value_enum)]
+    #[arg(long, allow_hyphen_values = true, value_enum)]
     pub(crate) proto: Option<ProtocolName>,
     #[command(flatten)]
     pub(crate) fifos: Fifos,

@@ -4,6 +4,7 @@ use crate::arguments::ExpandArguments;
 use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::Output;
+use crate::verify::outcome_of;
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{self, Arguments};
 use ringsmith_ir::program::{ItemKind, ParameterKind, Program};
@@ -27,8 +28,9 @@ pub(crate) fn run(arguments: &ExpandArguments) -> Result {
     let input = Input::read(&arguments.file)?;
     let set = arguments.parameters.by_name()?;
     let request = Request { ranks: Some(arguments.ranks), root: arguments.root, set };
-    let Some(schedule) = schedule(&input, &request)? else {
-        return Ok(Outcome::Unusable);
+    let schedule = match schedule(&input, &request)? {
+        Ok(schedule) => schedule,
+        Err(outcome) => return Ok(outcome),
     };
     let mut output = Output::new();
     output.text(&text::print_schedule(&schedule))?;
@@ -36,19 +38,23 @@ pub(crate) fn run(arguments: &ExpandArguments) -> Result {
     Ok(Outcome::Done)
 }
 
-/// The schedule that a file holds or expands to. Mistakes of the text are drawn; then there is none.
+/// The schedule that a file holds or expands to, or how the command ends where there is none: then the
+/// mistakes of the text have been drawn.
 ///
 /// Errors: flags that do not fit the file.
-pub(crate) fn schedule(input: &Input, request: &Request) -> Result<Option<Schedule>> {
+pub(crate) fn schedule(input: &Input, request: &Request) -> Result<std::result::Result<Schedule, Outcome>> {
     let expanded = match text::parse(&input.text) {
         Ok(File::Schedule(schedule)) => {
             fits(input, &schedule, request)?;
-            return Ok(Some(schedule));
+            return Ok(Ok(schedule));
         }
         Ok(File::Program(program)) => expand(input, &program, request)?,
         Err(mistakes) => Err(mistakes),
     };
-    Ok(expanded.map_err(|mistakes| input.draw(&mistakes)).ok())
+    Ok(expanded.map_err(|mistakes| {
+        input.draw(&mistakes);
+        outcome_of(&mistakes)
+    }))
 }
 
 fn expand(

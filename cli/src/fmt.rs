@@ -4,10 +4,9 @@ use crate::arguments::FmtArguments;
 use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, remark};
+use crate::written;
 use ringsmith_ir::text;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Runs `fmt`. Files that are wrong are reported and left alone; the others are still rewritten.
 pub(crate) fn run(arguments: &FmtArguments) -> Result {
@@ -49,40 +48,10 @@ fn file(path: &Path, arguments: &FmtArguments, output: &mut Output) -> Result {
         Some(path) if !arguments.stdout => {
             if changed {
                 let failed = |e| Failure::unusable(format_args!("cannot rewrite {}: {e}", input.name));
-                replace(path, &formatted).map_err(failed)?;
+                written::write(path, formatted.as_bytes()).map_err(failed)?;
             }
             Ok(Outcome::Done)
         }
         _ => output.text(&formatted).map(|()| Outcome::Done),
     }
-}
-
-/// Puts a new text in a file's place, whole or not at all, with the file's permissions.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // A link stays a link: the file that it leads to is replaced.
-    let path = fs::canonicalize(path)?;
-    let permissions = fs::metadata(&path)?.permissions();
-    if permissions.readonly() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is read-only"));
-    }
-    let (temporary, mut file) = beside(&path)?;
-    let written = file
-        .set_permissions(permissions)
-        .and_then(|()| file.write_all(text.as_bytes()))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&temporary, &path));
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// A new file in the same folder, for nobody else.
-fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-    Ok((temporary, file))
 }

@@ -7,6 +7,7 @@
 mod arguments;
 mod cache;
 mod choice;
+mod complaint;
 mod draw;
 mod excerpt;
 mod expand;
@@ -22,6 +23,7 @@ mod show;
 mod topo;
 mod values;
 mod verify;
+mod written;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
@@ -34,10 +36,11 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(message) => {
+            let is_mistake = message.use_stderr();
             // Help and version are results, on standard output; mistakes go to standard error.
-            let printed = message.print().and_then(|()| io::stdout().flush());
+            let printed = complaint::about(message).print().and_then(|()| io::stdout().flush());
             let outcome = match printed {
-                _ if message.use_stderr() => Outcome::Unusable,
+                _ if is_mistake => Outcome::Unusable,
                 Ok(()) => Outcome::Done,
                 Err(error) => ended_by(Failure::output(&error)),
             };

@@ -6,9 +6,8 @@ use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress};
 use crate::run::sizes::elements;
-use crate::verify::undecided;
+use crate::verify::outcome_of;
 use ringsmith_compiler::lower::{self, Options};
-use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::partition::Chunks;
 use ringsmith_ir::text;
@@ -20,8 +19,9 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
     let input = Input::read(&arguments.file)?;
     let set = arguments.parameters.by_name()?;
     let request = Request { ranks: arguments.ranks, root: arguments.root, set };
-    let Some(schedule) = expand::schedule(&input, &request)? else {
-        return Ok(Outcome::Unusable);
+    let schedule = match expand::schedule(&input, &request)? {
+        Ok(schedule) => schedule,
+        Err(outcome) => return Ok(outcome),
     };
     let mut progress = Progress::new();
     progress.show(format_args!("{}: proving", input.name));
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
         Err(mistakes) => {
             progress.clear();
             input.draw(&mistakes);
-            return Ok(refused(&mistakes));
+            return Ok(outcome_of(&mistakes));
         }
     };
     let protocol = arguments.proto.map_or(proved.protocol, Into::into);
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
         Err(mistakes) => {
             progress.clear();
             input.draw(&mistakes);
-            return Ok(refused(&mistakes));
+            return Ok(outcome_of(&mistakes));
         }
     };
     progress.clear();
@@ -49,11 +49,6 @@ pub(crate) fn run(arguments: &LowerArguments) -> Result {
     output.text(&text::print_kernel_plan(&plan))?;
     output.flush()?;
     Ok(Outcome::Done)
-}
-
-/// How the command ends for what the verifier did not prove.
-fn refused(mistakes: &[Diagnostic]) -> Outcome {
-    if undecided(mistakes) { Outcome::Unusable } else { Outcome::No }
 }
 
 fn slot_bytes(bytes: u64) -> Result<u64> {

@@ -2,6 +2,7 @@
 //! language from a file that somebody else wrote.
 
 use crate::outcome::{Failure, Result};
+use ringsmith_runtime::shown::turns;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
@@ -51,7 +52,7 @@ impl Output {
 
 /// Says something on standard error. Where nobody listens, nothing is lost that a result depends on.
 pub(crate) fn remark(text: impl fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", harmless(&text.to_string()));
 }
 
 /// A line on a terminal that says what takes so long and for how long it has, and vanishes when it is
@@ -147,11 +148,7 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
 /// The text with characters that a terminal would obey replaced by visible ones of the same length
 /// in UTF-8, so that byte offsets stay what they were. Line ends and tabs stay.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| {
-        let direction =
-            matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        (c.is_control() && c != '\n' && c != '\t') || direction
-    };
+    let obeyed = |c: char| (c.is_control() && c != '\n' && c != '\t') || turns(c);
     if !text.contains(obeyed) {
         return Cow::Borrowed(text);
     }

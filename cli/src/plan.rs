@@ -6,6 +6,7 @@ use crate::draw;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress};
 use crate::run::sizes;
+use crate::written;
 use ringsmith_compiler::plan::{self, Choice, Machine, Request};
 use ringsmith_ir::expand;
 use ringsmith_ir::schedule::Schedule;
@@ -15,7 +16,7 @@ use ringsmith_runtime::communicator::machine_of;
 use ringsmith_runtime::config::Config;
 use ringsmith_runtime::config::grammar::NameFilter;
 use ringsmith_runtime::config::table::{COLLECTIVES, PROTOCOLS, algorithms};
-use std::fs;
+use ringsmith_runtime::shown::shown;
 use std::thread;
 
 /// Up to this many ranks, an explanation says how the plan is proved. Ours: proving takes a moment
@@ -48,8 +49,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
         }
     }
     match (&arguments.output, schedule) {
-        (Some(path), Some(schedule)) => fs::write(path, text::print_schedule(&schedule))
-            .map_err(|e| Failure::unusable(format_args!("cannot write {}: {e}", path.display())))?,
+        (Some(path), Some(schedule)) => written::whole(path, text::print_schedule(&schedule).as_bytes())?,
         (None, Some(schedule)) if !arguments.explain => output.text(&text::print_schedule(&schedule))?,
         _ => (),
     }
@@ -79,7 +79,7 @@ fn wanted(arguments: &PlanArguments) -> Result<Wanted> {
     let filter = |flag: &str, list: &Option<String>, known: &[&'static str]| {
         let read = |list: &String| {
             NameFilter::parse(list, known, COLLECTIVES)
-                .map_err(|detail| Failure::unusable(format_args!("{flag} {list}: {detail}")))
+                .map_err(|detail| Failure::unusable(format_args!("{flag} {}: {detail}", shown(list))))
         };
         list.as_ref().map(read).transpose()
     };

@@ -3,11 +3,11 @@
 use crate::arguments::ShowArguments;
 use crate::draw;
 use crate::expand;
-use crate::input::Input;
+use crate::input::{Input, first_word};
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress};
 use crate::values::{OneOrAll, Ranks};
-use crate::verify::{self, Answer, counted, proof, undecided};
+use crate::verify::{self, Answer, counted, outcome_of, proof};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::kernel_plan::{KernelOpKind, KernelPlan};
 use ringsmith_ir::program::{Item, ItemKind, LaneItem, ParameterKind, Program, Statement, StatementKind};
@@ -61,12 +61,6 @@ enum Held {
     Program(Program),
     Schedule(Schedule),
     KernelPlan(KernelPlan),
-}
-
-/// The first word of a text, after blank lines and comments.
-fn first_word(text: &str) -> Option<&str> {
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("//"))?;
-    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()
 }
 
 /// Prints `name: value` with the values in one column.
@@ -249,12 +243,12 @@ fn show_kernel_plan(input: &Input, plan: KernelPlan, output: &mut Output) -> Res
 
 /// The line about a proof that there is none of.
 fn refused(mistakes: &[Diagnostic], output: &mut Output) -> Result {
-    if undecided(mistakes) {
-        field(output, "proof", "none: too large to be proved whole")?;
-        return Ok(Outcome::Unusable);
+    let outcome = outcome_of(mistakes);
+    match outcome {
+        Outcome::Unusable => field(output, "proof", "none: too large to be proved whole")?,
+        _ => field(output, "proof", format_args!("refuted, {}", counted(mistakes.len(), "mistake")))?,
     }
-    field(output, "proof", format_args!("refuted, {}", counted(mistakes.len(), "mistake")))?;
-    Ok(Outcome::No)
+    Ok(outcome)
 }
 
 fn lanes(lanes: usize, slices: u32) -> String {

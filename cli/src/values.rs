@@ -5,6 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use ringsmith_ir::expand::MAX_RANKS;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use ringsmith_runtime::config::grammar;
+use ringsmith_runtime::shown::{short, shown};
 use std::ffi::OsStr;
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +13,8 @@ use std::str::FromStr;
 
 /// Reads a size in bytes, as settings have it: `8`, `64K`, `1M`, `1G`, in powers of two.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let expected = format!("{text} is not a size; expected bytes, such as 8, 64K, 1M or 1G, below 2^64");
+    let expected =
+        format!("{} is not a size; expected bytes, such as 8, 64K, 1M or 1G, below 2^64", shown(text));
     // A sign would pass for a number.
     if text.starts_with('+') { Err(expected) } else { grammar::bytes(text).map_err(|_| expected) }
 }
@@ -21,8 +23,10 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 pub(crate) fn count(least: u64, most: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
     move |text| match text.parse() {
         Ok(count) if (least..=most).contains(&count) && !text.starts_with('+') => Ok(count),
-        _ if most == u64::MAX => Err(format!("{text} is not a whole number from {least} on, below 2^64")),
-        _ => Err(format!("{text} is not a whole number from {least} to {most}")),
+        _ if most == u64::MAX => {
+            Err(format!("{} is not a whole number from {least} on, below 2^64", shown(text)))
+        }
+        _ => Err(format!("{} is not a whole number from {least} to {most}", shown(text))),
     }
 }
 
@@ -78,10 +82,19 @@ pub(crate) fn setting(text: &str) -> Result<(String, i64), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=NUMBER")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || !name.chars().all(plain) {
-        return Err(format!("{name:?} is not the name of a parameter"));
+        return Err(format!("{:?} is not the name of a parameter", short(name)));
     }
-    let value = value.parse().map_err(|_| format!("{value:?} is not a whole number of 64 bits"))?;
+    let value = value.parse().map_err(|_| format!("{:?} is not a whole number of 64 bits", short(value)))?;
     Ok((name.to_owned(), value))
+}
+
+impl<T: fmt::Display> fmt::Display for OneOrAll<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(value) => value.fmt(f),
+            Self::All => f.write_str("all"),
+        }
+    }
 }
 
 /// One value, or every possible one.

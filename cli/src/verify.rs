@@ -6,7 +6,7 @@
 
 use crate::arguments::VerifyArguments;
 use crate::expand::{self, Request};
-use crate::input::Input;
+use crate::input::{Input, name_of};
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress, remark, shortened};
 use crate::values::{OneOrAll, Ranks};
@@ -15,7 +15,8 @@ use ringsmith_ir::diagnostic::{Diagnostic, line_column};
 use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::Program;
 use ringsmith_ir::schedule::{Protocol, Schedule};
-use ringsmith_ir::text::{self, File, codes};
+use ringsmith_ir::text::codes::undecided;
+use ringsmith_ir::text::{self, File};
 use ringsmith_ir::verify::{self, Verified};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -70,7 +71,12 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result {
         match one {
             Ok(one) => outcome = outcome.max(one),
             Err(Failure::Message { outcome: Outcome::Unusable, text }) => {
-                remark(format_args!("error: {text}"));
+                if arguments.json {
+                    output.json(&Row::unread(&name_of(path), &text))?;
+                    output.flush()?;
+                } else {
+                    remark(format_args!("error: {text}"));
+                }
                 outcome = outcome.max(Outcome::Unusable);
             }
             // No other file would fare better: standard output cannot be written.
@@ -197,9 +203,9 @@ pub(crate) fn prove(
     Answer::Proved { schedule, roots: covered }
 }
 
-/// Whether there is no answer: the arguments do not fit the text, or it is too large to be proved.
-pub(crate) fn undecided(mistakes: &[Diagnostic]) -> bool {
-    mistakes.iter().any(|mistake| codes::NO_ANSWER.contains(&mistake.code))
+/// How a command ends that drew these mistakes: the rule for all of them.
+pub(crate) fn outcome_of(mistakes: &[Diagnostic]) -> Outcome {
+    if undecided(mistakes) { Outcome::Unusable } else { Outcome::No }
 }
 
 /// One line of `verify --json`.
@@ -211,11 +217,20 @@ struct Row<'a> {
     diagnostics: Vec<JsonDiagnostic<'a>>,
 }
 
+impl<'a> Row<'a> {
+    /// Of a file that cannot be read, or that the arguments do not fit: nothing in its text is at fault.
+    fn unread(file: &'a str, why: &'a str) -> Self {
+        let message = shortened(why);
+        let diagnostic = JsonDiagnostic { code: None, line: None, column: None, message };
+        Self { file, ok: false, ranks: None, diagnostics: vec![diagnostic] }
+    }
+}
+
 #[derive(Serialize)]
 struct JsonDiagnostic<'a> {
-    code: &'static str,
-    line: usize,
-    column: usize,
+    code: Option<&'static str>,
+    line: Option<usize>,
+    column: Option<usize>,
     message: Cow<'a, str>,
 }
 
@@ -244,7 +259,8 @@ impl Report<'_> {
             let row = |m: &'_ Diagnostic| line_column(text, m.span().start);
             let diagnostics = mistakes.iter().map(|m| {
                 let (line, column) = row(m);
-                JsonDiagnostic { code: m.code.0, line, column, message: shortened(&m.message) }
+                let (line, column, code) = (Some(line), Some(column), Some(m.code.0));
+                JsonDiagnostic { code, line, column, message: shortened(&m.message) }
             });
             let diagnostics = diagnostics.collect();
             let ok = outcome == Outcome::Done;

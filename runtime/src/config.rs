@@ -9,6 +9,7 @@ pub mod grammar;
 pub mod table;
 
 use crate::log::{Level, Subsystems};
+use crate::shown::shown;
 use crate::unique_id::UniqueId;
 use grammar::{HostPort, InterfaceFilter, NameFilter, PortRange, Secret};
 use std::collections::BTreeSet;
@@ -175,7 +176,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Environment => f.write_str("environment"),
-            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::File { path, line } => write!(f, "{}:{line}", shown(&path.to_string_lossy())),
         }
     }
 }
@@ -184,7 +185,7 @@ impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, place, value, detail } = self;
         let equals = if name.is_empty() { "" } else { "=" };
-        write!(f, "{name}{equals}{value} ({place}): {detail}")
+        write!(f, "{}{equals}{} ({place}): {detail}", shown(name), shown(value))
     }
 }
 
@@ -237,7 +238,7 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { name, place, suggestion } => {
-                write!(f, "{name} ({place}) is not a setting of Ringsmith and is ignored")?;
+                write!(f, "{} ({place}) is not a setting of Ringsmith and is ignored", shown(name))?;
                 match suggestion {
                     Some(suggestion) => write!(f, "; did you mean {suggestion}?"),
                     None => Ok(()),
@@ -333,9 +334,12 @@ impl Config {
                 }
             }
             Read::Elsewhere => Ok(()),
-            Read::NoEffect => {
-                warnings.push(Warning::NoEffect { name: used.name.clone() });
-                Ok(())
+            Read::NoEffect(check) => {
+                let checked = check(&used.value);
+                if checked.is_ok() {
+                    warnings.push(Warning::NoEffect { name: used.name.clone() });
+                }
+                checked
             }
         };
         match outcome {
@@ -439,7 +443,7 @@ impl Config {
             let nccl = setting.nccl.map(|name| format!("`{name}`")).unwrap_or_default();
             let agree = if setting.agree { "yes" } else { "" };
             let effect =
-                if matches!(setting.read, Read::NoEffect) { " (no effect on the CPU device)" } else { "" };
+                if matches!(setting.read, Read::NoEffect(_)) { " (no effect on the CPU device)" } else { "" };
             table += &format!(
                 "| `{OUR_PREFIX}{}` | {nccl} | {} | {} | {agree} | {}{effect} |\n",
                 setting.name, setting.accepts, setting.default, setting.does
@@ -499,7 +503,6 @@ fn read_file(path: &Path) -> Result<String, String> {
 /// first are told: a file that holds something else has nothing but such lines.
 fn settings_of(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Written> {
     const MOST_TOLD: usize = 10;
-    const MOST_SHOWN: usize = 60;
     let (mut written, mut wrong) = (Vec::new(), 0);
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -507,15 +510,14 @@ fn settings_of(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Writ
             continue;
         }
         let place = Place::File { path: path.to_owned(), line: index + 1 };
-        if let Some((name, value)) = line.split_once('=') {
+        if let Some((name, value)) = line.split_once('=').filter(|(name, _)| !name.trim().is_empty()) {
             written.push(Written { name: name.trim().to_owned(), value: value.trim().to_owned(), place });
             continue;
         }
         wrong += 1;
         if wrong <= MOST_TOLD {
-            let shown = line.chars().take(MOST_SHOWN).collect();
             let detail = "expected NAME=value, or a comment that begins with #".to_owned();
-            mistakes.push(Mistake { name: String::new(), place, value: shown, detail });
+            mistakes.push(Mistake { name: String::new(), place, value: line.to_owned(), detail });
         }
     }
     written

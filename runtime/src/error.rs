@@ -9,12 +9,13 @@ use crate::config::ConfigError;
 use crate::device::cuda::GpuError;
 use crate::fault::{Reason, WithRemedy};
 use crate::launcher::LaunchError;
+use crate::shown::shown;
 use crate::unique_id::IdError;
-use ringsmith_ir::text::codes::NO_ANSWER;
+use ringsmith_ir::text::codes::undecided;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a fallible operation of the runtime returns.
@@ -115,7 +116,7 @@ pub enum Error {
     #[error(
         "rank {rank} of {world} found no rank 0 at {} within {}: {source}; rank 0 does not run on this host, or did not \
          start: for ranks on several hosts set RINGSMITH_COMM_ID=HOST:PORT",
-        .path.display(),
+        Quoted(.path),
         Seconds(*.waited)
     )]
     LocalRoot {
@@ -284,7 +285,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file or folder cannot be read, written or trusted.
-    #[error("{path}: {detail}", path = .path.display())]
+    #[error("{}: {detail}", Quoted(.path))]
     File {
         /// The file.
         path: PathBuf,
@@ -358,7 +359,7 @@ pub enum Error {
         found_bytes: u64,
     },
     /// Ranks could not be joined by links.
-    #[error("rank {rank}: {source}")]
+    #[error("rank {rank}: {}", without_rank(&reason(.source.as_ref()), *.rank))]
     Connections {
         /// The rank that noticed.
         rank: u32,
@@ -404,9 +405,7 @@ impl Error {
             | Self::Unsupported { .. }
             | Self::Forked { .. } => ExitStatus::Unusable,
             Self::Device { source, .. } if source.is_misuse() => ExitStatus::Unusable,
-            Self::Rejected { diagnostics, .. } if diagnostics.iter().any(|d| NO_ANSWER.contains(&d.code)) => {
-                ExitStatus::Unusable
-            }
+            Self::Rejected { diagnostics, .. } if undecided(diagnostics) => ExitStatus::Unusable,
             Self::Mismatch { .. } | Self::MessageSize { .. } | Self::Rejected { .. } => ExitStatus::No,
             Self::Refused { refusal, .. } => refusal.exit_status(),
             Self::Interface { .. }
@@ -455,18 +454,51 @@ impl Error {
 
     /// The message for those who know that `rank` speaks: without its number at the head.
     pub fn said_by(&self, rank: u32) -> String {
-        let text = self.to_string();
-        text.strip_prefix(&format!("rank {rank}: ")).map(str::to_owned).unwrap_or(text)
+        without_rank(&self.to_string(), rank).to_owned()
     }
 }
 
-/// A time as people read it: `1.5 s`, `120 s`.
+/// A time as people read it: `5 ms`, `1.5 s`, `120 s`.
 pub(crate) struct Seconds(pub(crate) Duration);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < Duration::from_millis(100) {
+            return write!(f, "{} ms", self.0.as_millis());
+        }
         let tenths = (self.0.as_secs_f64() * 10.0).round() / 10.0;
         write!(f, "{tenths} s")
+    }
+}
+
+/// An error with all its causes on one line.
+pub(crate) fn reason(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// A message without `rank N: ` or `rank N of M: ` at its head: for those who have named the rank.
+pub(crate) fn without_rank(text: &str, rank: u32) -> &str {
+    let named = || {
+        let (head, rest) = text.strip_prefix(&format!("rank {rank}"))?.split_once(": ")?;
+        let of = head.strip_prefix(" of ").is_some_and(|world| world.bytes().all(|b| b.is_ascii_digit()));
+        (head.is_empty() || of).then_some(rest)
+    };
+    named().unwrap_or(text)
+}
+
+/// A path as messages quote it.
+struct Quoted<'a>(&'a Path);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shown(&self.0.to_string_lossy()))
     }
 }
 
@@ -559,6 +591,26 @@ impl fmt::Display for Ranks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::LinkError;
+
+    #[test]
+    fn a_rank_is_named_once_at_the_head() {
+        for text in ["rank 3: no", "rank 3 of 40: no", "no"] {
+            assert_eq!(without_rank(text, 3), "no");
+        }
+        for text in ["rank 30: no", "rank 3 of them: no", "rank 3 left"] {
+            assert_eq!(without_rank(text, 3), text);
+        }
+        let taken = LinkError::NoTransport { rank: 2, peer: 1, reason: "rank 2 listens nowhere".to_owned() };
+        let error = Error::Connections { rank: 2, source: Box::new(taken) };
+        assert_eq!(error.to_string(), "rank 2: no transport reaches rank 1: rank 2 listens nowhere");
+    }
+
+    #[test]
+    fn short_times_are_not_nothing() {
+        let text = |ms| Seconds(Duration::from_millis(ms)).to_string();
+        assert_eq!([1, 99, 100, 1500].map(text), ["1 ms", "99 ms", "0.1 s", "1.5 s"]);
+    }
 
     #[test]
     fn ranks_are_written_as_runs() {

@@ -11,6 +11,7 @@ use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::config::grammar::HostPort;
 use crate::error::Result;
+use crate::shown::shown;
 use crate::unique_id::UniqueId;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -94,7 +95,7 @@ pub enum LaunchError {
         missing: &'static str,
     },
     /// A variable's value is no number in range.
-    #[error("{name}={value}: {accepts} is needed")]
+    #[error("{name}={}: {accepts} is needed", shown(.value))]
     Value {
         /// The variable.
         name: &'static str,

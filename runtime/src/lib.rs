@@ -16,5 +16,6 @@ pub mod launcher;
 pub mod log;
 pub mod memory;
 pub mod reference;
+pub mod shown;
 pub mod transport;
 pub mod unique_id;

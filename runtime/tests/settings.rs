@@ -109,6 +109,13 @@ fn every_unusable_value_is_named_at_once() {
         ("RINGSMITH_PORT_RANGE", "9-1"),
         ("RINGSMITH_SLOTS", "1"),
         ("NCCL_SOCKET_IFNAME", "eth0;eth1"),
+        ("RINGSMITH_LOCAL_RANK", "first"),
+        ("NCCL_IB_DISABLE", "maybe"),
+        ("RINGSMITH_IB_TC", "256"),
+        ("RINGSMITH_IB_SL", "bogus"),
+        ("NCCL_IB_GID_INDEX", "-2"),
+        ("NCCL_CROSS_NIC", "3"),
+        ("RINGSMITH_P2P_DISABLE", "bogus"),
     ]);
     for part in [
         "RINGSMITH_INIT_TIMEOUT_S=soon (environment): expected a number of seconds",
@@ -116,8 +123,27 @@ fn every_unusable_value_is_named_at_once() {
         "RINGSMITH_PORT_RANGE=9-1",
         "RINGSMITH_SLOTS=1 (environment): expected a whole number from 2 to 64",
         "NCCL_SOCKET_IFNAME=eth0;eth1",
+        "RINGSMITH_LOCAL_RANK=first (environment): expected a whole number",
+        "NCCL_IB_DISABLE=maybe (environment): expected 0 or 1",
+        "RINGSMITH_IB_TC=256 (environment): expected a whole number from 0 to 255",
+        "RINGSMITH_IB_SL=bogus",
+        "NCCL_IB_GID_INDEX=-2",
+        "NCCL_CROSS_NIC=3",
+        "RINGSMITH_P2P_DISABLE=bogus",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn whatever_a_value_is_a_message_is_short_and_obeyed_by_no_terminal() {
+    let long = "x".repeat(1 << 20);
+    for name in ["RINGSMITH_SLOTS", "NCCL_ALGO", "RINGSMITH_PORT_RANGE", "NCCL_COMM_ID", "NCCL_SOCKET_IFNAME"]
+    {
+        let text = mistakes(&[(name, &format!("{long}:;-{long}"))]);
+        assert!(text.len() < 2000, "{name}: {} bytes", text.len());
+        let text = mistakes(&[(name, "a\x1b[31m\nb")]);
+        assert!(text.contains("a\\u{1b}[31m\\nb") && !text.contains('\x1b'), "{name}: {text}");
     }
 }
 
@@ -176,9 +202,10 @@ fn mistakes_in_files_have_a_line() {
     let file = File::new("bad", "NCCL_ALGO=ring\nNCCL_PROTO=fast\nNCCL_ALGOO=ring\n");
     let text = mistakes(&[("RINGSMITH_CONF_FILE", file.path())]);
     assert!(text.contains("NCCL_PROTO=fast") && text.contains(&format!("{}:2", file.path())), "{text}");
-    let no_pair = File::new("pair", "NCCL_ALGO\n");
+    let no_pair = File::new("pair", "NCCL_ALGO\n =3\n");
     let text = mistakes(&[("RINGSMITH_CONF_FILE", no_pair.path())]);
-    assert!(text.contains(":1") && text.contains("NAME=value"), "{text}");
+    assert!(text.contains("NCCL_ALGO (") && text.contains(":1): expected NAME=value"), "{text}");
+    assert!(text.contains("=3 (") && text.contains(":2): expected NAME=value"), "{text}");
     let unknown = File::new("unknown", "\nNCCL_ALGOO=ring\n");
     let (_, warnings) = read(&[("NCCL_CONF_FILE", unknown.path())]).expect("only a warning");
     assert!(warnings[0].to_string().contains(":2"), "{}", warnings[0]);

@@ -49,16 +49,16 @@ pub(crate) struct RunArguments {
     #[arg(short = 'c', long, allow_hyphen_values = true, value_name = "0|1", default_value = "1", action = ArgAction::Set, value_parser = zero_or_one)]
     pub(crate) check: bool,
     /// Element type
-    #[arg(short = 'd', long, value_name = "TYPE|all", default_value = "float32", value_parser = values::name::<OneOrAll<DataType>>())]
+    #[arg(short = 'd', long, allow_hyphen_values = true, value_name = "TYPE|all", default_value = "float32", value_parser = values::name::<OneOrAll<DataType>>())]
     pub(crate) dtype: OneOrAll<DataType>,
     /// Reduction
-    #[arg(short = 'o', long, value_name = "OP|all", default_value = "sum", value_parser = values::name::<OneOrAll<ReduceOp>>())]
+    #[arg(short = 'o', long, allow_hyphen_values = true, value_name = "OP|all", default_value = "sum", value_parser = values::name::<OneOrAll<ReduceOp>>())]
     pub(crate) op: OneOrAll<ReduceOp>,
     /// Root of a rooted collective [default: 0]; with a colon in it, where the ranks of several hosts meet. May be given once for each
     #[arg(short = 'r', long, allow_hyphen_values = true, value_name = "R|all|HOST:PORT", action = ArgAction::Append)]
     pub(crate) root: Vec<Root>,
     /// Whether input and output share memory
-    #[arg(long, value_enum, default_value_t = InPlace::Both)]
+    #[arg(long, allow_hyphen_values = true, value_enum, default_value_t = InPlace::Both)]
     pub(crate) inplace: InPlace,
 
     /// Local processes to start [default: 2, what the launcher started, or what the schedule is for]
@@ -71,28 +71,28 @@ pub(crate) struct RunArguments {
     #[arg(long, allow_hyphen_values = true, value_name = "N", requires = "rank", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     pub(crate) world: Option<u32>,
     /// File on a shared file system through which rank 0 passes the job's id to the others
-    #[arg(long, value_name = "FILE", requires = "rank")]
+    #[arg(long, allow_negative_numbers = true, value_name = "FILE", requires = "rank")]
     pub(crate) id_file: Option<PathBuf>,
 
     /// Where the data lies
-    #[arg(long, value_enum, default_value_t = Device::Auto)]
+    #[arg(long, allow_hyphen_values = true, value_enum, default_value_t = Device::Auto)]
     pub(crate) device: Device,
     /// Puts all ranks on the first GPU, in this process
     #[arg(long, conflicts_with_all = ["rank", "world", "transport", "algo", "proto", "channels", "timeout"])]
     pub(crate) one_gpu: bool,
     /// How ranks of one host talk [default: shm]
-    #[arg(long, value_enum)]
+    #[arg(long, allow_hyphen_values = true, value_enum)]
     pub(crate) transport: Option<Transport>,
     /// Runs this program or schedule, once proved, in place of a planned one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["algo", "proto", "channels"])]
+    #[arg(long, allow_negative_numbers = true, value_name = "FILE", conflicts_with_all = ["algo", "proto", "channels"])]
     pub(crate) schedule: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
     /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
     pub(crate) algo: Option<String>,
     /// Protocols to choose among: `simple`, `ll,ll128`
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
     pub(crate) proto: Option<String>,
     /// Channels of a plan
     #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -121,6 +121,15 @@ pub(crate) enum InPlace {
 }
 
 impl InPlace {
+    /// As it is written.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Yes => "yes",
+            Self::No => "no",
+        }
+    }
+
     /// The kinds of memory to run with: false apart, true in place.
     pub(crate) fn kinds(self) -> &'static [bool] {
         match self {

@@ -59,6 +59,14 @@ impl Own {
         }
     }
 
+    /// What it is called in messages.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Program(program, _) => format!("program @{}", program.name.text),
+            Self::Schedule(schedule) => format!("schedule @{}", schedule.name),
+        }
+    }
+
     /// What a file holds, in a word.
     fn what(&self) -> &'static str {
         match self {

@@ -7,8 +7,9 @@ use super::arguments::{Device, MAX_LOCAL_RANKS, RunArguments};
 use super::child::{LastWord, Place};
 use super::job::Job;
 use super::rank::failure;
+use crate::input::name_of;
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::{harmless, remark};
+use crate::output::remark;
 use crate::values::print_size;
 use ringsmith_runtime::unique_id::UniqueId;
 use rustix::process::{
@@ -247,7 +248,7 @@ impl Endings {
     ) -> Outcome {
         let (outcome, text) = judge(pid, status);
         let said = match word {
-            Some(LastWord::Text(text)) => Some(harmless(&text).into_owned()),
+            Some(LastWord::Text(text)) => Some(text),
             Some(LastWord::OutputClosed) => {
                 self.output_closed = true;
                 None
@@ -324,10 +325,9 @@ fn check_count(job: &Job<'_>, ranks: u32) -> Result<()> {
     if ranks <= MAX_LOCAL_RANKS {
         return Ok(());
     }
-    let file = job.arguments().schedule.as_deref().map_or_else(String::new, |f| f.display().to_string());
+    let file = job.arguments().schedule.as_deref().map_or_else(String::new, name_of);
     Err(Failure::unusable(format_args!(
-        "--schedule {}: it is for {ranks} ranks, and at most {MAX_LOCAL_RANKS} are started on one host",
-        harmless(&file)
+        "--schedule {file}: it is for {ranks} ranks, and at most {MAX_LOCAL_RANKS} are started on one host"
     )))
 }
 

@@ -7,6 +7,7 @@
 use super::job::Job;
 use super::rank::failure;
 use super::with_others;
+use crate::input::name_of;
 use crate::outcome::{Failure, Result};
 use ringsmith_runtime::bootstrap::Bootstrap;
 use ringsmith_runtime::config::grammar::HostPort;
@@ -65,7 +66,7 @@ fn first(job: &Job<'_>, world: u32, path: &Path) -> Result {
     check_free(path)?;
     let (id, root) = UniqueId::create(job.config()).map_err(failure)?;
     let published = Published::new(path, &id)
-        .map_err(|e| Failure::unusable(format_args!("--id-file {}: cannot write it: {e}", path.display())))?;
+        .map_err(|e| Failure::unusable(format_args!("--id-file {}: cannot write it: {e}", name_of(path))))?;
     let bootstrap = Bootstrap::connect(&id, 0, world, job.config()).map_err(failure)?.keep(root);
     drop(published);
     with_others(job, bootstrap)
@@ -75,10 +76,10 @@ fn first(job: &Job<'_>, world: u32, path: &Path) -> Result {
 ///
 /// Errors: a file that is there and holds something else than the id of an earlier job.
 fn check_free(path: &Path) -> Result<()> {
-    let name = path.display();
+    let name = name_of(path);
     match read_id(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() != io::ErrorKind::InvalidData => {
+        Err(error) if error.kind() != io::ErrorKind::InvalidData || !path.is_file() => {
             Err(Failure::unusable(format_args!("--id-file {name}: {error}")))
         }
         Ok(bytes) if UniqueId::from_bytes(&bytes).is_ok() => Ok(()),

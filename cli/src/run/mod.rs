@@ -25,6 +25,7 @@ use ringsmith_runtime::bootstrap::Bootstrap;
 use ringsmith_runtime::communicator::Communicator;
 use ringsmith_runtime::launcher::Launch;
 use ringsmith_runtime::log;
+use ringsmith_runtime::shown::shown;
 
 /// Ranks of a run where nobody says how many.
 const DEFAULT_RANKS: u32 = 2;
@@ -107,7 +108,7 @@ fn install_log(job: &Job<'_>) -> Result<()> {
         return log::install(job.config()).map_err(rank::failure);
     };
     log::install(job.config())
-        .map_err(|e| Failure::unusable(format_args!("RINGSMITH_DEBUG_FILE={file}: {e}")))
+        .map_err(|e| Failure::unusable(format_args!("RINGSMITH_DEBUG_FILE={}: {e}", shown(file))))
 }
 
 /// Says once for all ranks what is worth saying about the settings.

@@ -68,10 +68,11 @@ pub(super) fn compared(job: &Job<'_>) -> Result<Vec<(&'static str, String)>> {
         ("--iters", arguments.iters.to_string()),
         ("--warmup", arguments.warmup.to_string()),
         ("--check", u8::from(arguments.check).to_string()),
-        ("--dtype", format!("{:?}", arguments.dtype)),
-        ("--op", format!("{:?}", arguments.op)),
-        ("--root", format!("{:?}", job.roots()?)),
-        ("--inplace", format!("{:?}", arguments.inplace)),
+        ("--dtype", arguments.dtype.to_string()),
+        ("--op", arguments.op.to_string()),
+        ("--root", job.roots()?.to_string()),
+        ("--inplace", arguments.inplace.name().to_owned()),
+        ("--schedule", job.own().map_or_else(|| "nothing".to_owned(), Own::name)),
     ])
 }
 
@@ -280,8 +281,11 @@ impl<'a> Rank<'a> {
 
 /// Memory of a size that the user chose: refused, not aborted on, if there is none.
 fn memory(bytes: u64) -> Result<Vec<u8>> {
-    let refused =
-        || Failure::unusable(format_args!("--max: {bytes} bytes of memory cannot be had on this host"));
+    let refused = || {
+        Failure::world(format_args!(
+            "--max: {bytes} bytes of memory cannot be had; choose a smaller --max, or raise the limit on memory (ulimit -v)"
+        ))
+    };
     let len = usize::try_from(bytes).map_err(|_| refused())?;
     let mut memory = Vec::new();
     memory.try_reserve_exact(len).map_err(|_| refused())?;

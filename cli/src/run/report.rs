@@ -5,6 +5,7 @@ use super::cases::Case;
 use super::sizes;
 use crate::outcome::{Outcome, Result};
 use crate::output::{Output, remark};
+use crate::verify::counted;
 use ringsmith_runtime::reference;
 use serde::Serialize;
 
@@ -142,10 +143,11 @@ impl Report {
 pub(crate) fn title(arguments: &RunArguments, ranks: u32) -> String {
     let check = if arguments.check { "checked" } else { "not checked" };
     format!(
-        "ringsmith {}: {} on {ranks} ranks, {} timed calls after {}, results {check}",
+        "ringsmith {}: {} on {}, {} after {}, results {check}",
         env!("CARGO_PKG_VERSION"),
         arguments.collective,
-        arguments.iters,
+        counted(ranks as usize, "rank"),
+        counted(arguments.iters as usize, "timed call"),
         arguments.warmup
     )
 }

@@ -4,6 +4,7 @@ use super::arguments::{RunArguments, Transport};
 use crate::outcome::{Failure, Result};
 use ringsmith_runtime::config::table::SETTINGS;
 use ringsmith_runtime::config::{Config, Warning};
+use ringsmith_runtime::shown::shown;
 
 /// A flag that stands for a setting.
 struct Override {
@@ -42,7 +43,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<(Config, Vec<Warning>)> {
     Config::from_vars(kept.chain(given)).map_err(|error| {
         let lines = error.mistakes.iter().map(|mistake| {
             match overrides.iter().find(|o| own_name(o.setting) == mistake.name) {
-                Some(o) => format!("{} {}: {}", o.flag, o.given, o.as_given(&mistake.detail)),
+                Some(o) => format!("{} {}: {}", o.flag, shown(&o.given), o.as_given(&mistake.detail)),
                 None => mistake.to_string(),
             }
         });

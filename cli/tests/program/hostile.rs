@@ -2,7 +2,7 @@
 //! lines without end, settings that fit nothing, files that are none. Each ends with its status and a
 //! message that says where to look, before any rank has been started.
 
-use crate::program::{Done, Folder, command, run, run_with};
+use crate::program::{Done, Folder, command, limited, run, run_with};
 use libtest_mimic::{Failed, Trial};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::ffi::OsStr;
@@ -277,17 +277,7 @@ fn full_devices_are_reported() -> Result<(), Failed> {
 }
 
 fn too_few_open_files_are_told_once() -> Result<(), Failed> {
-    let program = command(["run", "all_reduce", "--ranks", "40", "-e", "8", "-n", "1"]);
-    let mut limited = std::process::Command::new("sh");
-    limited.args(["-c", "ulimit -n 40; exec \"$0\" \"$@\""]).arg(program.get_program());
-    limited.args(program.get_args()).stdin(Stdio::null());
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    let done = Done::from(limited.output()?);
+    let done = limited("ulimit -n 40", "run all_reduce --ranks 40 -e 8 -n 1".split(' '));
     assert_eq!((done.status, done.stdout.as_str()), (3, ""), "{}", done.stderr);
     assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
     for part in ["40 ranks", "open files", "is 40", "ulimit -n", "--ranks"] {

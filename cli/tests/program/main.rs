@@ -9,6 +9,7 @@ mod files;
 mod golden;
 mod hostile;
 mod program;
+mod quotes;
 mod runs;
 
 use std::process::ExitCode;
@@ -23,5 +24,6 @@ fn main() -> ExitCode {
     trials.extend(files::trials());
     trials.extend(runs::trials());
     trials.extend(hostile::trials());
+    trials.extend(quotes::trials());
     libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).exit_code()
 }

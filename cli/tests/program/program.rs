@@ -67,6 +67,21 @@ pub(crate) fn run_with<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, 
     child.wait_with_output().expect("the program ends").into()
 }
 
+/// Runs the program to its end in a shell that has set its limits: `ulimit -n 40`.
+pub(crate) fn limited<A: AsRef<OsStr>>(limits: &str, arguments: impl IntoIterator<Item = A>) -> Done {
+    let program = command(arguments);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]).arg(program.get_program());
+    shell.args(program.get_args()).current_dir(samples()).stdin(Stdio::null());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.output().expect("there is a shell").into()
+}
+
 /// A folder for one test, gone when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 

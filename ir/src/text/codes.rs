@@ -3,11 +3,17 @@
 //! P01 is about the form of the text, P02 about names and shape, E03 about what comes out when a
 //! program is expanded for a number of ranks. The verifier's codes begin with V and are its own.
 
-use crate::diagnostic::Code;
+use crate::diagnostic::{Code, Diagnostic};
 
 /// The codes of mistakes that lie between a text and what it is to be expanded for, or that end a proof
 /// before its end: they say neither that a schedule is right nor that it is wrong.
-pub const NO_ANSWER: [Code; 6] = [UNKNOWN_ARGUMENT, RANKS, ROOT, SIZE, TOO_MUCH, Code("V0605")];
+const NO_ANSWER: [Code; 6] = [UNKNOWN_ARGUMENT, RANKS, ROOT, SIZE, TOO_MUCH, Code("V0605")];
+
+/// Whether one of the mistakes leaves the question open, rather than refute what the text says: the text
+/// cannot be read, the arguments do not fit it, or it is too large to be proved.
+pub fn undecided(mistakes: &[Diagnostic]) -> bool {
+    mistakes.iter().any(|m| m.code.0.starts_with('P') || NO_ANSWER.contains(&m.code))
+}
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal;)*) => {

@@ -23,6 +23,7 @@ pub mod root;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, Reason};
+use crate::shown::differing;
 use crate::unique_id::UniqueId;
 use frame::{Frame, MAX_PART_BYTES, MAX_TAG_BYTES};
 use monitor::{Gathered, Session};
@@ -213,13 +214,9 @@ impl Bootstrap {
             let differs = |name: &&str| find(&first, name) != find(&theirs, name);
             // Equal values in another order differ in bytes alone.
             if let Some(name) = names.find(differs) {
-                return Err(Error::Mismatch {
-                    what: what.to_owned(),
-                    name: name.to_owned(),
-                    rank,
-                    value: find(&theirs, name),
-                    value_of_first: find(&first, name),
-                });
+                let (value, value_of_first) = differing(&find(&theirs, name), &find(&first, name));
+                let (what, name) = (what.to_owned(), name.to_owned());
+                return Err(Error::Mismatch { what, name, rank, value, value_of_first });
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! adds the variable's name and the value. Nothing here looks at the machine: whether an interface
 //! exists is found out when it is needed.
 
+use crate::shown::short;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -57,7 +58,8 @@ impl InterfaceFilter {
                     ""
                 };
                 return Err(format!(
-                    "{item:?} is no interface name (at most 15 letters, digits and ._-@){place}"
+                    "{:?} is no interface name (at most 15 letters, digits and ._-@){place}",
+                    short(item)
                 ));
             }
             names.push(name.to_owned());
@@ -95,7 +97,9 @@ impl PortRange {
     /// Reads a range.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let port = |text: &str| text.trim().parse::<NonZeroU16>().map_err(|_| format!("{text:?} is no port"));
+        let port = |text: &str| {
+            text.trim().parse::<NonZeroU16>().map_err(|_| format!("{:?} is no port", short(text)))
+        };
         let range = Self { first: port(first)?, last: port(last)? };
         if range.first > range.last {
             return Err("the first port is above the last".into());
@@ -139,9 +143,9 @@ impl HostPort {
         };
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:%".contains(&b);
         if host.is_empty() || host.len() > 253 || !host.bytes().all(plain) {
-            return Err(format!("{host:?} is neither a host name nor an address"));
+            return Err(format!("{:?} is neither a host name nor an address", short(host)));
         }
-        let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+        let port = port.parse().map_err(|_| format!("{:?} is no port", short(port)))?;
         Ok(Self { host: host.to_owned(), port })
     }
 }
@@ -206,7 +210,7 @@ impl NameFilter {
         for (index, part) in text.split(';').map(str::trim).enumerate() {
             if part.is_empty() {
                 let number = index + 1;
-                return Err(format!("part {number} between the semicolons of {text:?} is empty"));
+                return Err(format!("part {number} between the semicolons of {:?} is empty", short(text)));
             }
             let (collective, list) = match part.split_once(':') {
                 Some((name, list)) => (Some(find_name(name, collectives)?), list),
@@ -222,7 +226,7 @@ impl NameFilter {
             let mut section = Section { collective, only: Vec::new(), except: Vec::new() };
             for (index, item) in list.split(',').map(str::trim).enumerate() {
                 if matches!(item, "" | "^") {
-                    return Err(format!("name {} of {part:?} is empty", index + 1));
+                    return Err(format!("name {} of {:?} is empty", index + 1, short(part)));
                 }
                 match item.strip_prefix('^') {
                     Some(name) => section.except.push(find_name(name, known)?),
@@ -297,7 +301,7 @@ pub fn find_name(text: &str, known: &[&'static str]) -> Result<&'static str, Str
         Some(name) => format!("did you mean {name:?}? "),
         None => String::new(),
     };
-    Err(format!("{text:?} is unknown; {hint}known are {}", known.join(", ")))
+    Err(format!("{:?} is unknown; {hint}known are {}", short(text), known.join(", ")))
 }
 
 /// The candidate that is spelled most like `text`, if one is close enough to be what was meant.

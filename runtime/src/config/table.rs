@@ -63,8 +63,8 @@ pub enum Read {
     ApplyWithNccl(fn(&mut Config, &str) -> Result<(), String>, fn(&mut Config, &str) -> Result<(), String>),
     /// Used elsewhere, before or without the configuration: where.
     Elsewhere,
-    /// Understood, and without effect on a device of the CPU kind.
-    NoEffect,
+    /// Understood and checked, and without effect on a device of the CPU kind.
+    NoEffect(fn(&str) -> Result<(), String>),
 }
 
 use Read::{Apply, ApplyWithNccl, Elsewhere, NoEffect};
@@ -144,14 +144,14 @@ pub const SETTINGS: &[Setting] = &[
          closed to others.",
         Apply(|c, v| folder(v).map(|p| c.run_dir = Some(p))),
     ),
-    row("RANK", "a number", "the launcher's", "This process's rank.", Elsewhere),
-    row("WORLD", "a number", "the launcher's", "The number of ranks.", Elsewhere),
+    row("RANK", "a number", "the launcher's", "This process's rank.", Apply(launchers_number)),
+    row("WORLD", "a number", "the launcher's", "The number of ranks.", Apply(launchers_number)),
     row(
         "LOCAL_RANK",
         "a number",
         "the launcher's",
         "This process's number among the ranks of its host.",
-        Elsewhere,
+        Apply(launchers_number),
     ),
     row(
         "ID",
@@ -268,10 +268,22 @@ pub const SETTINGS: &[Setting] = &[
     )
     .nccl("NCCL_MAX_NCHANNELS")
     .agree(),
-    row("TOPO_FILE", "a file", "what the machine says", "The topology to plan for, as NCCL's XML.", NoEffect)
-        .nccl("NCCL_TOPO_FILE"),
-    row("TOPO_DUMP_FILE", "a file", "none", "Where to write the topology that was found.", NoEffect)
-        .nccl("NCCL_TOPO_DUMP_FILE"),
+    row(
+        "TOPO_FILE",
+        "a file",
+        "what the machine says",
+        "The topology to plan for, as NCCL's XML.",
+        NoEffect(any_path),
+    )
+    .nccl("NCCL_TOPO_FILE"),
+    row(
+        "TOPO_DUMP_FILE",
+        "a file",
+        "none",
+        "Where to write the topology that was found.",
+        NoEffect(any_path),
+    )
+    .nccl("NCCL_TOPO_DUMP_FILE"),
     row(
         "DEVICE",
         "`cpu`, `cuda`",
@@ -339,21 +351,55 @@ pub const SETTINGS: &[Setting] = &[
         "Where compiled kernels are kept; owned by the user, not writable by others.",
         Apply(|c, v| folder(v).map(|p| c.cache_dir = Some(p))),
     ),
-    row("IB_DISABLE", "0 or 1", "0", "Keeps InfiniBand and RoCE unused.", NoEffect).nccl("NCCL_IB_DISABLE"),
-    row("IB_HCA", "a list", "all", "InfiniBand devices to use.", NoEffect).nccl("NCCL_IB_HCA"),
-    row("IB_GID_INDEX", "a number", "found", "GID of RoCE connections.", NoEffect).nccl("NCCL_IB_GID_INDEX"),
-    row("IB_TC", "a number", "0", "Traffic class of InfiniBand connections.", NoEffect).nccl("NCCL_IB_TC"),
-    row("IB_SL", "a number", "0", "Service level of InfiniBand connections.", NoEffect).nccl("NCCL_IB_SL"),
-    row("IB_TIMEOUT", "a number", "20", "Timeout exponent of InfiniBand connections.", NoEffect)
-        .nccl("NCCL_IB_TIMEOUT"),
-    row("IB_RETRY_CNT", "a number", "7", "Retries of InfiniBand connections.", NoEffect)
+    row("IB_DISABLE", "0 or 1", "0", "Keeps InfiniBand and RoCE unused.", NoEffect(switch))
+        .nccl("NCCL_IB_DISABLE"),
+    row("IB_HCA", "a list", "all", "InfiniBand devices to use.", NoEffect(|_| Ok(()))).nccl("NCCL_IB_HCA"),
+    row(
+        "IB_GID_INDEX",
+        "-1 to 255",
+        "found, as -1 says",
+        "GID of RoCE connections.",
+        NoEffect(|v| within(v, -1, 255)),
+    )
+    .nccl("NCCL_IB_GID_INDEX"),
+    row(
+        "IB_TC",
+        "0 to 255",
+        "0",
+        "Traffic class of InfiniBand connections.",
+        NoEffect(|v| within(v, 0, 255)),
+    )
+    .nccl("NCCL_IB_TC"),
+    row("IB_SL", "0 to 15", "0", "Service level of InfiniBand connections.", NoEffect(|v| within(v, 0, 15)))
+        .nccl("NCCL_IB_SL"),
+    row(
+        "IB_TIMEOUT",
+        "0 to 31",
+        "20",
+        "Timeout exponent of InfiniBand connections.",
+        NoEffect(|v| within(v, 0, 31)),
+    )
+    .nccl("NCCL_IB_TIMEOUT"),
+    row("IB_RETRY_CNT", "0 to 7", "7", "Retries of InfiniBand connections.", NoEffect(|v| within(v, 0, 7)))
         .nccl("NCCL_IB_RETRY_CNT"),
-    row("CROSS_NIC", "0, 1 or 2", "2", "Whether a ring may change network cards between hosts.", NoEffect)
-        .nccl("NCCL_CROSS_NIC"),
-    row("P2P_DISABLE", "0 or 1", "0", "Keeps GPUs from reading each other's memory.", NoEffect)
+    row(
+        "CROSS_NIC",
+        "0, 1 or 2",
+        "2",
+        "Whether a ring may change network cards between hosts.",
+        NoEffect(|v| within(v, 0, 2)),
+    )
+    .nccl("NCCL_CROSS_NIC"),
+    row("P2P_DISABLE", "0 or 1", "0", "Keeps GPUs from reading each other's memory.", NoEffect(switch))
         .nccl("NCCL_P2P_DISABLE"),
-    row("LAUNCH_ORDER_IMPLICIT", "0 or 1", "0", "Orders communicators by the order of calls.", NoEffect)
-        .nccl("NCCL_LAUNCH_ORDER_IMPLICIT"),
+    row(
+        "LAUNCH_ORDER_IMPLICIT",
+        "0 or 1",
+        "0",
+        "Orders communicators by the order of calls.",
+        NoEffect(switch),
+    )
+    .nccl("NCCL_LAUNCH_ORDER_IMPLICIT"),
 ];
 
 /// Names with a known prefix that are not settings of a communications library: other programs and
@@ -374,6 +420,26 @@ pub const FOREIGN: &[&str] = &[
 
 /// The beginnings of names that belong to nccl-tests and to our own tests.
 pub const FOREIGN_PREFIXES: [&str; 2] = ["NCCL_TESTS_", "RINGSMITH_TEST_"];
+
+/// Who the launcher says this process is, which [`crate::launcher`] reads.
+fn launchers_number(_: &mut Config, text: &str) -> Result<(), String> {
+    grammar::number(text, 0, u64::from(u32::MAX)).map(drop)
+}
+
+fn any_path(text: &str) -> Result<(), String> {
+    path(text).map(drop)
+}
+
+fn switch(text: &str) -> Result<(), String> {
+    grammar::switch(text).map(drop)
+}
+
+fn within(text: &str, least: i64, most: i64) -> Result<(), String> {
+    match text.parse() {
+        Ok(value) if (least..=most).contains(&value) => Ok(()),
+        _ => Err(format!("expected a whole number from {least} to {most}")),
+    }
+}
 
 fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() || text.contains('\0') { Err("expected a path".into()) } else { Ok(text.into()) }

@@ -11,12 +11,13 @@
 use super::connections::{Builder, Connections, OWN_PURPOSE, PEER_PURPOSE, map_shared};
 use super::error::LinkError;
 use super::geometry::{Geometry, Layout};
-use super::offer::{self, LINK_VERSION, Mapped, Offer, gather, random, reason};
+use super::offer::{self, LINK_VERSION, Mapped, Offer, gather, random};
 use super::options::{Movers, Options, SharedMemory};
 use super::shm::{Check, Counter, hand_over};
 use super::socket::handshake::{Task, connect_all};
 use super::socket::listener::Listener;
 use super::{Alarm, Exchange, TransportKind};
+use crate::error::{reason, without_rank};
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Segment;
 use std::collections::BTreeMap;
@@ -149,7 +150,8 @@ fn share(
     for (peer, segment) in handed {
         let offset = region_offset(&sharing.neighbours, peer, rank, region_bytes);
         let mapping = segment.and_then(|segment| {
-            map_shared(rank, PEER_PURPOSE, &segment, offset, region_bytes).map_err(|error| reason(&error))
+            map_shared(rank, PEER_PURPOSE, &segment, offset, region_bytes)
+                .map_err(|error| without_rank(&reason(&error), rank).to_owned())
         });
         match mapping {
             Ok(mapping) => {

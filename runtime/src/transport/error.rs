@@ -1,8 +1,10 @@
 //! What can go wrong while ranks are being connected, and what a link reports once they are.
 
+use crate::error::Seconds;
 use crate::memory::segment::SegmentError;
 use rustix::io::Errno;
-use std::net::SocketAddr;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Any error, as the exchange over the bootstrap hands it up.
@@ -128,18 +130,18 @@ pub enum LinkError {
         peer: u32,
     },
     /// No socket could be opened to listen on.
-    #[error("rank {rank}: cannot listen on {address}")]
+    #[error("{}", cannot_listen(*.ip, .ports.as_ref()))]
     Listen {
-        /// This rank.
-        rank: u32,
         /// Where.
-        address: SocketAddr,
+        ip: IpAddr,
+        /// The ports to which the settings limit it.
+        ports: Option<RangeInclusive<u16>>,
         /// What the kernel said.
         #[source]
         source: Errno,
     },
     /// A peer was not connected by the deadline.
-    #[error("rank {rank}: rank {peer} at {address} was not connected within {seconds} s ({state})", seconds = .after.as_secs())]
+    #[error("rank {rank}: rank {peer} at {address} was not connected within {} ({state})", Seconds(*.after))]
     Deadline {
         /// This rank.
         rank: u32,
@@ -177,6 +179,17 @@ pub enum LinkError {
         /// This rank.
         rank: u32,
     },
+}
+
+fn cannot_listen(ip: IpAddr, ports: Option<&RangeInclusive<u16>>) -> String {
+    match ports {
+        None => format!("cannot listen on {ip}"),
+        Some(ports) => format!(
+            "no port of RINGSMITH_PORT_RANGE={}-{} can be had on {ip}; widen it: every rank of a host takes one, and rank 0 one more",
+            ports.start(),
+            ports.end()
+        ),
+    }
 }
 
 /// What happened to a link of a running communicator. Ends every wait through the [`Alarm`].

@@ -63,7 +63,7 @@ pub(crate) fn gather<T: Serialize + DeserializeOwned, K>(
     let rank = exchange.rank();
     let said: Result<&T, String> = match &word {
         Ok((word, _)) => Ok(word),
-        Err(error) => Err(reason(error)),
+        Err(error) => Err(crate::error::reason(error)),
     };
     let bytes = serde_json::to_vec(&said).expect("words between ranks have no map keys and no cycles");
     let gathered = exchange.all_gather(tag, &bytes);
@@ -82,18 +82,6 @@ pub(crate) fn gather<T: Serialize + DeserializeOwned, K>(
         }
     }
     Ok((words, kept))
-}
-
-/// An error with all its causes on one line.
-pub(crate) fn reason(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// Checks that all ranks were given the same settings, against rank 0's.

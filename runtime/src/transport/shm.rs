@@ -17,7 +17,8 @@
 use super::Alarm;
 use super::error::LinkError;
 use super::geometry::{ANSWER_OFFSET, GREETING_OFFSET};
-use super::offer::{Offer, reason};
+use super::offer::Offer;
+use crate::error::reason;
 use crate::memory::segment::{Segment, SegmentError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;

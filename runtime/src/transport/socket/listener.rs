@@ -36,9 +36,10 @@ impl Listener {
         for ip in &options.listen {
             match listen_on(*ip, options) {
                 Ok(socket) => sockets.push(socket),
-                Err((address, source)) => {
-                    tracing::info!(target: "ringsmith::net", rank, %address, %source, "cannot listen here");
-                    first_error.get_or_insert(LinkError::Listen { rank, address, source });
+                Err(source) => {
+                    tracing::info!(target: "ringsmith::net", rank, %ip, %source, "cannot listen here");
+                    let ports = options.ports.clone();
+                    first_error.get_or_insert(LinkError::Listen { ip: *ip, ports, source });
                 }
             }
         }
@@ -79,17 +80,15 @@ impl Listener {
     }
 }
 
-fn listen_on(ip: IpAddr, options: &Options) -> Result<(OwnedFd, SocketAddr), (SocketAddr, Errno)> {
-    let ports = options.ports.clone().unwrap_or(0..=0);
-    let mut failed = (SocketAddr::new(ip, *ports.start()), Errno::ADDRINUSE);
-    for port in ports {
-        let address = SocketAddr::new(ip, port);
-        match listen_at(address, options) {
+fn listen_on(ip: IpAddr, options: &Options) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let mut failed = Errno::ADDRINUSE;
+    for port in options.ports.clone().unwrap_or(0..=0) {
+        match listen_at(SocketAddr::new(ip, port), options) {
             Ok(socket) => return Ok(socket),
-            Err(errno) => failed = (address, errno),
+            Err(errno) => failed = errno,
         }
         // Another port helps only where this one is taken or forbidden.
-        if !matches!(failed.1, Errno::ADDRINUSE | Errno::ACCESS) {
+        if !matches!(failed, Errno::ADDRINUSE | Errno::ACCESS) {
             break;
         }
     }

@@ -1,0 +1,54 @@
+//! Files that are written whole or not at all: into a new file beside the old one, which then takes its place.
+//!
+//! A full disk, or a program that is killed, leaves the old file as it was. What is no ordinary file (a
+//! device, a pipe) has nothing to be kept and is written as it is.
+
+use crate::input::name_of;
+use crate::outcome::{Failure, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Writes a file that the user named.
+///
+/// Errors: a file that cannot be written, by its name.
+pub(crate) fn whole(path: &Path, text: &[u8]) -> Result<()> {
+    write(path, text).map_err(|e| Failure::unusable(format_args!("cannot write {}: {e}", name_of(path))))
+}
+
+/// Puts a text in a file's place, with the file's permissions if it was there.
+pub(crate) fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    // A link stays a link: the file that it leads to is replaced.
+    let (path, old) = match fs::canonicalize(path) {
+        Ok(path) => (path.clone(), Some(fs::metadata(&path)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
+        Err(error) => return Err(error),
+    };
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        return OpenOptions::new().write(true).open(&path)?.write_all(text);
+    }
+    let permissions = old.map(|old| old.permissions());
+    if permissions.as_ref().is_some_and(fs::Permissions::readonly) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is read-only"));
+    }
+    let (temporary, mut file) = beside(&path)?;
+    let written = permissions
+        .map_or(Ok(()), |permissions| file.set_permissions(permissions))
+        .and_then(|()| file.write_all(text))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, &path));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// A new file in the same folder, under a name that nobody else uses.
+fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    Ok((temporary, file))
+}
