@@ -1,7 +1,8 @@
 //! include/nccl.h beside the library: numbers and layouts, languages, and the functions that are exported.
 
 use crate::Outcome;
-use crate::programs::{Programs, SONAME, ran, root};
+use crate::programs::{self, Programs, SONAME, ran, root};
+use libtest_mimic::Failed;
 use nccl::abi::{self, Code, ConfigFields, SimInfo, UniqueIdBytes};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -190,10 +191,10 @@ pub(crate) fn languages(programs: &Programs) -> Outcome {
     Ok(())
 }
 
-/// Every function of the header and of the device interface is there with its twin, and nothing else.
-pub(crate) fn exports(programs: &Programs) -> Outcome {
+/// The functions that the header declares, without what stands before their names.
+fn declared() -> Result<BTreeSet<String>, Failed> {
     let header = std::fs::read_to_string(root().join("include/nccl.h"))?;
-    let mut names: BTreeSet<String> = DEVICE_INTERFACE.iter().map(|name| (*name).to_owned()).collect();
+    let mut names = BTreeSet::new();
     // The declarations, and not the two macros that make them.
     let declarations = header.split("---- The library ----").nth(1).expect("the header has sections");
     for (macro_name, place) in [("RINGSMITH_CALL(", 0), ("RINGSMITH_BOTH(", 1)] {
@@ -202,6 +203,31 @@ pub(crate) fn exports(programs: &Programs) -> Outcome {
             names.insert(name.trim().to_owned());
         }
     }
+    Ok(names)
+}
+
+/// The test program calls every function that the header declares, and its twin.
+pub(crate) fn driven(_: &Programs) -> Outcome {
+    let mut text = String::new();
+    for source in programs::sources()? {
+        text += &std::fs::read_to_string(source)?;
+    }
+    // By their names, or by one of the two macros that call a function or its twin.
+    let is_given =
+        |call: &str, name: &str| [",", ")"].iter().any(|end| text.contains(&format!("{call}({name}{end}")));
+    let both = |name: &str| is_given("EITHER", name) || is_given("SAME", name);
+    let is_called = |name: &str| {
+        let twins = text.matches(&format!("pnccl{name}(")).count();
+        both(name) || (twins > 0 && text.matches(&format!("nccl{name}(")).count() > twins)
+    };
+    let missing: Vec<String> = declared()?.into_iter().filter(|name| !is_called(name)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("not called: {missing:?}").into()) }
+}
+
+/// Every function of the header and of the device interface is there with its twin, and nothing else.
+pub(crate) fn exports(programs: &Programs) -> Outcome {
+    let mut names = declared()?;
+    names.extend(DEVICE_INTERFACE.iter().map(|name| (*name).to_owned()));
     let library = programs.folder("lib")?.join(SONAME);
     let listed = ran(Command::new("nm").args(["-D", "--defined-only"]).arg(&library))?;
     let exported: BTreeSet<String> =

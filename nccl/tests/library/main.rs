@@ -14,6 +14,7 @@ use job::Ranks;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use programs::Programs;
 use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What a trial returns.
 type Outcome = Result<(), Failed>;
@@ -21,11 +22,12 @@ type Outcome = Result<(), Failed>;
 type Named = (&'static str, fn(&Programs) -> Outcome);
 
 /// The trials of `c/main.c`, which a trial of its own compares with what the program knows.
-const TRIALS: [&str; 27] = [
+const TRIALS: [&str; 29] = [
     "collectives",
     "in_place",
     "operations",
     "messages",
+    "random_calls",
     "groups",
     "group_mistakes",
     "several_communicators",
@@ -45,6 +47,7 @@ const TRIALS: [&str; 27] = [
     "pointers",
     "fork_after_init",
     "two_threads",
+    "twins",
     "asking",
     "memory",
     "parameters",
@@ -75,10 +78,11 @@ fn main() {
             add(format!("{trial}/{world}"), Box::new(move |programs| conform(programs, trial, world)));
         }
     }
-    let others: [Named; 9] = [
+    let others: [Named; 10] = [
         ("header_and_library_agree", header::numbers),
         ("header_is_c_and_cpp", header::languages),
         ("every_function_and_its_twin_is_exported", header::exports),
+        ("every_function_is_driven", header::driven),
         ("calls_are_logged_in_nccls_words", examples::log_lines),
         ("without_the_setting_gpus_are_refused", examples::gpus),
         ("names_that_articles_invented_are_told", examples::invented_settings),
@@ -92,15 +96,27 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
+/// The seed of trials that draw: `RINGSMITH_TEST_SEED`, or another one every time.
+fn seed() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as u64);
+    std::env::var("RINGSMITH_TEST_SEED").unwrap_or_else(|_| now.to_string())
+}
+
 /// One trial in some processes.
 fn conform(programs: &Programs, trial: &str, world: u32) -> Outcome {
+    let seed = seed();
     let folder = programs.folder(&format!("{trial}-{world}"))?;
     let ranks = Ranks::start(world, |rank| {
         let mut command = programs.command(programs.conformance());
         command.args([trial, &rank.to_string(), &world.to_string()]).arg(&folder);
+        command.env("RINGSMITH_TEST_SEED", &seed);
+        command.envs(std::env::var_os("RINGSMITH_TEST_WHOLE").map(|value| ("RINGSMITH_TEST_WHOLE", value)));
         command
     })?;
-    ranks.all_succeed()
+    ranks.all_succeed().map_err(|failed| {
+        let text = failed.message().unwrap_or_default();
+        format!("RINGSMITH_TEST_SEED={seed}\n{text}").into()
+    })
 }
 
 /// The program knows the trials that are listed here, and no others.

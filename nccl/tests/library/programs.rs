@@ -32,14 +32,7 @@ impl Programs {
         // Under no other name: whoever finds it has found it by its soname.
         std::fs::copy(&built, lib.join(SONAME)).map_err(|error| format!("{}: {error}", built.display()))?;
         let programs = Self { folder };
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/library/c");
-        let mut all: Vec<PathBuf> = std::fs::read_dir(&sources)
-            .map_err(|error| format!("{}: {error}", sources.display()))?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|ending| ending == "c"))
-            .collect();
-        all.sort();
-        programs.link("conformance", &all)?;
+        programs.link("conformance", &sources()?)?;
         Ok(programs)
     }
 
@@ -87,6 +80,18 @@ impl Drop for Programs {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The files of the test program.
+pub(crate) fn sources() -> Result<Vec<PathBuf>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/library/c");
+    let mut all: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .map_err(|error| format!("{}: {error}", folder.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|ending| ending == "c"))
+        .collect();
+    all.sort();
+    Ok(all)
 }
 
 /// The library that was built for this test: it lies beside it.

@@ -135,42 +135,49 @@ static double from_bits(unsigned bits, int exponent_bits, int mantissa_bits) {
     return bits >> (exponent_bits + mantissa_bits) & 1 ? -value : value;
 }
 
+/* Elements need not be aligned: they are copied. */
+#define PUT(type_of_c) { type_of_c element = (type_of_c)value; memcpy(place, &element, sizeof element); break; }
+#define GET(type_of_c) { type_of_c element; memcpy(&element, place, sizeof element); return (double)element; }
+
 void set(void *data, size_t at, ncclDataType_t type, double value) {
+    char *place = (char *)data + at * size_of_type(type);
     int mantissa, exponent = small_float(type, &mantissa);
     if (exponent != 0) {
-        unsigned bits = to_bits(value, exponent, mantissa);
-        if (size_of_type(type) == 1) ((uint8_t *)data)[at] = (uint8_t)bits;
-        else ((uint16_t *)data)[at] = (uint16_t)bits;
+        /* The low bytes come first. */
+        uint16_t bits = (uint16_t)to_bits(value, exponent, mantissa);
+        memcpy(place, &bits, size_of_type(type));
         return;
     }
     switch (type) {
-        case ncclInt8: ((int8_t *)data)[at] = (int8_t)value; break;
-        case ncclUint8: ((uint8_t *)data)[at] = (uint8_t)value; break;
-        case ncclInt32: ((int32_t *)data)[at] = (int32_t)value; break;
-        case ncclUint32: ((uint32_t *)data)[at] = (uint32_t)value; break;
-        case ncclInt64: ((int64_t *)data)[at] = (int64_t)value; break;
-        case ncclUint64: ((uint64_t *)data)[at] = (uint64_t)value; break;
-        case ncclFloat32: ((float *)data)[at] = (float)value; break;
-        case ncclFloat64: ((double *)data)[at] = value; break;
+        case ncclInt8: PUT(int8_t)
+        case ncclUint8: PUT(uint8_t)
+        case ncclInt32: PUT(int32_t)
+        case ncclUint32: PUT(uint32_t)
+        case ncclInt64: PUT(int64_t)
+        case ncclUint64: PUT(uint64_t)
+        case ncclFloat32: PUT(float)
+        case ncclFloat64: PUT(double)
         default: fail(__FILE__, __LINE__, "type %d", type);
     }
 }
 
 double value_at(const void *data, size_t at, ncclDataType_t type) {
+    const char *place = (const char *)data + at * size_of_type(type);
     int mantissa, exponent = small_float(type, &mantissa);
     if (exponent != 0) {
-        unsigned bits = size_of_type(type) == 1 ? ((const uint8_t *)data)[at] : ((const uint16_t *)data)[at];
+        uint16_t bits = 0;
+        memcpy(&bits, place, size_of_type(type));
         return from_bits(bits, exponent, mantissa);
     }
     switch (type) {
-        case ncclInt8: return ((const int8_t *)data)[at];
-        case ncclUint8: return ((const uint8_t *)data)[at];
-        case ncclInt32: return ((const int32_t *)data)[at];
-        case ncclUint32: return ((const uint32_t *)data)[at];
-        case ncclInt64: return (double)((const int64_t *)data)[at];
-        case ncclUint64: return (double)((const uint64_t *)data)[at];
-        case ncclFloat32: return ((const float *)data)[at];
-        case ncclFloat64: return ((const double *)data)[at];
+        case ncclInt8: GET(int8_t)
+        case ncclUint8: GET(uint8_t)
+        case ncclInt32: GET(int32_t)
+        case ncclUint32: GET(uint32_t)
+        case ncclInt64: GET(int64_t)
+        case ncclUint64: GET(uint64_t)
+        case ncclFloat32: GET(float)
+        case ncclFloat64: GET(double)
         default: fail(__FILE__, __LINE__, "type %d", type);
     }
 }
