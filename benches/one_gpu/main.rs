@@ -331,6 +331,7 @@ fn request(collective: Collective, dtype: DataType, bytes: u64, ranks: u32) -> G
         scalar_bits: 0,
         root: collective.rooted().then_some(0),
         count: bytes / parts / dtype.size_bytes() as u64,
+        is_apart: true,
     }
 }
 

@@ -2,8 +2,7 @@
 
 use crate::{Result, Stop, median};
 use ringsmith_runtime::device::cuda::{
-    Collectives, Device, DeviceMemory, DeviceSlice, Empty, Event, GpuError, GpuRanks, GpuRequest, Prepared,
-    Stream,
+    Collectives, Device, DeviceMemory, DeviceSlice, Empty, Event, GpuError, GpuRanks, GpuRequest, Stream,
 };
 use ringsmith_runtime::jit::Jit;
 use std::ops::Range;
@@ -83,21 +82,20 @@ impl Ranks {
     pub(crate) fn once(&mut self, request: &GpuRequest) -> Result<()> {
         let prepared = self.collectives.prepare(request, ALIGNMENT)?;
         self.collectives.run(&prepared, &slices(&self.buffers), &self.stream)?;
-        self.wait(&prepared)
+        self.wait()
     }
 
     /// Waits for the stream; a launch that takes for ever is aborted, and what it waited for told.
-    fn wait(&self, prepared: &Prepared) -> Result<()> {
+    fn wait(&self) -> Result<()> {
         let started = Instant::now();
         while !self.stream.is_done()? {
             if started.elapsed() > PATIENCE {
                 self.collectives.gpu().abort();
                 self.stream.synchronize()?;
-                let waits = self.collectives.waits(prepared);
+                let waits = self.collectives.waits();
                 return Err(Stop::Failed(format!(
-                    "{} {} made no progress and was stopped: {:?}",
-                    prepared.collective(),
-                    prepared.name(),
+                    "{} made no progress and was stopped: {:?}",
+                    self.collectives.last_call(),
                     waits.iter().take(8).collect::<Vec<_>>()
                 )));
             }
@@ -147,14 +145,14 @@ impl Ranks {
         })?;
         put?;
         graph.launch(&self.stream)?;
-        self.wait(&prepared)?;
+        self.wait()?;
         let (begin, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
         let mut replays_us = Vec::new();
         for _ in 0..REPLAYS {
             begin.record(&self.stream)?;
             graph.launch(&self.stream)?;
             end.record(&self.stream)?;
-            self.wait(&prepared)?;
+            self.wait()?;
             replays_us.push(end.seconds_since(&begin)? * 1e6 / f64::from(calls));
         }
         Ok(Timed { plan: prepared.name(), replays_us })

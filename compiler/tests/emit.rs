@@ -1,7 +1,7 @@
 //! Emission: every planned algorithm becomes a kernel's text, the same text every time, and the text grows
 //! with the shapes of ops, not with ranks that do the same.
 
-use ringsmith_compiler::emit::{Access, EmitError, Kernel, Options, emit};
+use ringsmith_compiler::emit::{Access, Capacity, EmitError, Kernel, Options, emit, exchange};
 use ringsmith_compiler::lower;
 use ringsmith_compiler::plan::{candidates, gpu, instantiate};
 use ringsmith_ir::expand::expand;
@@ -196,4 +196,28 @@ fn what_no_kernel_can_be_made_with_is_refused() {
     assert!(matches!(emit(&mesh, &few), Err(EmitError::Plan(_))), "every end of a link has a thread");
     let maximum = emit(&plan, &Options { op: Some(ReduceOp::Max), ..good });
     assert!(matches!(maximum, Err(EmitError::Plan(_))), "the plan is written for sums");
+}
+
+#[test]
+fn the_exchange_kernel_is_written_from_its_plan() {
+    let proved = |slots| {
+        let plan = ringsmith_compiler::exchange::exchange(2, slots, 8 << 10);
+        verify::kernel_plan(plan).expect("the exchange plan is right")
+    };
+    let plan = proved(4);
+    let options = options(&plan, DataType::Uint8, ReduceOp::Sum);
+    let capacity = Capacity { fifos: 8, messages: 64 };
+    let made = exchange(&plan, &options, capacity).expect("it emits");
+    assert_eq!(made, exchange(&plan, &options, capacity).expect("it emits"), "the same text every time");
+    assert!(!made.source.contains("#include"));
+    // Every op of the two lanes of a pair, and the copy of a rank's own, has left its address.
+    for address in ["// r0.0#0", "// r0.1#1", "// r0.3#1"] {
+        assert!(made.source.contains(address), "{address} is not in:\n{}", made.source);
+    }
+    let refused = |plan: &Verified<KernelPlan>, capacity| exchange(plan, &options, capacity).unwrap_err();
+    assert!(refused(&proved(8), capacity).to_string().contains("8 slots"));
+    assert!(refused(&plan, Capacity { fifos: 0, ..capacity }).to_string().contains("fifos"));
+    let other = all_reduce("ring", 2, Protocol::Simple);
+    let options = Options { op: Some(ReduceOp::Sum), ..options };
+    assert!(exchange(&other, &options, capacity).is_err(), "a ring is no exchange");
 }

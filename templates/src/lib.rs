@@ -1,5 +1,6 @@
-//! The CUDA that generated kernels are made of: one template for a kernel, one for each form of an op,
-//! and device functions that they share. Text only; `ringsmith-compiler` fills it in.
+//! The CUDA that generated kernels are made of: one template for kernels of plans, one for the exchange
+//! kernel, one for each form of an op, and device functions that they share. Text only;
+//! `ringsmith-compiler` fills it in.
 //!
 //! Generated code includes no header. What differs between a GPU and the CPU on which tests run the same
 //! text stands in `machine.cuh`.
@@ -22,9 +23,11 @@ macro_rules! files {
 /// Every template.
 pub const TEMPLATES: &[File] = files![
     "kernel.cu.tera",
+    "exchange.cu.tera",
     "types.cu.tera",
     "machine.cuh",
     "chunks.cu.tera",
+    "memory.cu.tera",
     "fifo.cu.tera",
     "step_fifo.cu.tera",
     "move_ll.cu.tera",

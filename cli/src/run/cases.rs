@@ -31,6 +31,24 @@ pub(crate) struct Case {
     pub(crate) count: u64,
 }
 
+/// A message of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// The other end.
+    pub(crate) peer: u32,
+    /// Bytes from the start of the input or output.
+    pub(crate) offset: u64,
+    /// Its length.
+    pub(crate) bytes: u64,
+}
+
+/// Messages of a rank, in the order of their place in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Messages {
+    pub(crate) sends: Vec<Message>,
+    pub(crate) receives: Vec<Message>,
+}
+
 impl Case {
     /// Bytes of the larger side.
     pub(crate) fn bytes(&self) -> u64 {
@@ -78,15 +96,47 @@ impl Case {
         (side(self.collective.input_is_block()), side(self.collective.output_is_block()))
     }
 
+    /// What a rank sends and receives, where the collective is messages between pairs.
+    pub(crate) fn messages(&self, rank: u32) -> Messages {
+        let element_bytes = self.dtype.size_bytes() as u64;
+        let ranks = self.ranks;
+        if self.collective == Collective::SendRecv {
+            let bytes = self.count * element_bytes;
+            let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+            let message = |peer| vec![Message { peer, offset: 0, bytes }];
+            return Messages { sends: message(next), receives: message(previous) };
+        }
+        let table = sizes::uneven(self.count, ranks);
+        let elements = |from: u32, to: u32| table[(from * ranks + to) as usize];
+        let packed = |elements: &dyn Fn(u32) -> u64| {
+            let mut offset = 0;
+            let message = |peer| {
+                let bytes = elements(peer) * element_bytes;
+                offset += bytes;
+                Message { peer, offset: offset - bytes, bytes }
+            };
+            (0..ranks).map(message).collect()
+        };
+        Messages {
+            sends: packed(&|peer| elements(rank, peer)),
+            receives: packed(&|peer| elements(peer, rank)),
+        }
+    }
+
     /// Whether input and output may share memory.
     pub(crate) fn has_in_place(&self) -> bool {
         has_in_place(self.collective)
     }
 }
 
+/// Whether a collective is messages between pairs, exchanged without a plan of its own.
+pub(crate) fn is_exchange(collective: Collective) -> bool {
+    matches!(collective, Collective::AllToAllV | Collective::SendRecv)
+}
+
 /// Whether input and output of a collective may share memory.
 pub(crate) fn has_in_place(collective: Collective) -> bool {
-    !matches!(collective, Collective::AllToAllV | Collective::SendRecv | Collective::Barrier)
+    !is_exchange(collective) && collective != Collective::Barrier
 }
 
 /// Every case of a run, in order.

@@ -4,19 +4,19 @@
 //! so that what is timed is the GPU.
 
 use super::arguments::RunArguments;
-use super::cases::{Case, SEED};
+use super::cases::{self, Case, Message, Messages, SEED};
 use super::job::Job;
 use super::rank::{self, compared, place, shared};
 use super::report::{self, Measured};
 use crate::outcome::{Failure, Result};
 use ringsmith_ir::entity::Rank;
-use ringsmith_ir::types::{Collective, ReduceOp};
+use ringsmith_ir::types::ReduceOp;
 use ringsmith_runtime::bootstrap::Bootstrap;
 use ringsmith_runtime::communicator::GpuCommunicator;
 use ringsmith_runtime::device::cpu::arith::Scalar;
 use ringsmith_runtime::device::cuda::{
-    Collectives, CudaError, Device, DeviceMemory, DeviceSlice, Event, GpuError, GpuRanks, GpuRequest,
-    Prepared, Stream,
+    Collectives, CudaError, Device, DeviceMemory, DeviceMessage, DeviceSlice, Event, GpuError, GpuRanks,
+    GpuRequest, Prepared, Stream,
 };
 use ringsmith_runtime::jit::Jit;
 use ringsmith_runtime::reference::{self, Data};
@@ -41,7 +41,6 @@ fn failure(error: GpuError) -> Failure {
 /// Refuses what does not run on GPUs; `asked` is the argument that asks for them.
 pub(super) fn check(job: &Job<'_>, asked: &str) -> Result<()> {
     let arguments = job.arguments();
-    let collective = arguments.collective;
     if job.own().is_some() {
         return Err(Failure::unusable(format_args!("{asked} runs planned schedules; leave --schedule out")));
     }
@@ -53,9 +52,6 @@ pub(super) fn check(job: &Job<'_>, asked: &str) -> Result<()> {
     ];
     if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::unusable(format_args!("{asked} does not heed {name} yet; leave it out")));
-    }
-    if matches!(collective, Collective::AllToAllV | Collective::SendRecv) {
-        return Err(Failure::unusable(format_args!("{asked}: `{collective}` does not run on GPUs yet")));
     }
     Ok(())
 }
@@ -105,19 +101,26 @@ impl Ranks {
         }
     }
 
-    fn prepare(&mut self, request: &GpuRequest) -> Result<Prepared> {
-        match self {
+    fn prepare(&mut self, case: &Case, in_place: bool) -> Result<Work> {
+        if cases::is_exchange(case.collective) {
+            return Ok(Work::Exchange);
+        }
+        let request = &request(case, in_place);
+        let prepared = match self {
             Self::All(collectives) => collectives.prepare(request, ALIGNMENT).map_err(failure),
             Self::One(communicator) => communicator.prepare(request, ALIGNMENT).map_err(rank::failure),
-        }
+        };
+        prepared.map(Work::Collective)
     }
 
     fn run(
         &mut self,
-        prepared: &Prepared,
+        case: &Case,
+        work: &Work,
         buffers: &[(DeviceSlice<'_>, DeviceSlice<'_>)],
         stream: &Stream,
     ) -> Result<()> {
+        let Work::Collective(prepared) = work else { return self.exchange(case, buffers, stream) };
         match self {
             Self::All(collectives) => collectives.run(prepared, buffers, stream).map_err(failure),
             Self::One(communicator) => {
@@ -127,12 +130,34 @@ impl Ranks {
         }
     }
 
+    fn exchange(
+        &mut self,
+        case: &Case,
+        buffers: &[(DeviceSlice<'_>, DeviceSlice<'_>)],
+        stream: &Stream,
+    ) -> Result<()> {
+        let own = self.collectives().gpu().own();
+        let mut all = own.zip(buffers).map(|(rank, (input, output))| {
+            let Messages { sends, receives } = case.messages(rank);
+            (within(*input, sends), within(*output, receives))
+        });
+        match self {
+            Self::All(collectives) => {
+                collectives.send_receive(&all.collect::<Vec<_>>(), stream).map_err(failure)
+            }
+            Self::One(communicator) => {
+                let (sends, receives) = all.next().expect("the process has a rank");
+                communicator.send_receive(sends, receives, stream).map_err(rank::failure)
+            }
+        }
+    }
+
     /// Waits for the stream. A launch of all ranks that takes for ever is aborted, and what it waited for
     /// told; one of several waits as settings say.
-    fn wait(&self, prepared: &Prepared, stream: &Stream, patience: Duration) -> Result<()> {
+    fn wait(&self, stream: &Stream, patience: Duration) -> Result<()> {
         let collectives = match self {
             Self::All(collectives) => collectives,
-            Self::One(communicator) => return communicator.wait(prepared, stream).map_err(rank::failure),
+            Self::One(communicator) => return communicator.wait(stream).map_err(rank::failure),
         };
         let started = Instant::now();
         let failed = |e: CudaError| failure(e.into());
@@ -140,12 +165,11 @@ impl Ranks {
             if started.elapsed() > patience {
                 collectives.gpu().abort();
                 stream.synchronize().map_err(failed)?;
-                let waits = collectives.waits(prepared).into_iter().take(8);
-                let lines =
-                    waits.map(|w| format!("rank {}, block {}: waited at op {}", w.rank, w.block, w.op));
+                let waits = collectives.waits().into_iter().take(8);
+                let lines = waits.map(|w| format!("rank {}, block {}: waited at {}", w.rank, w.block, w.op));
                 return Err(failure(GpuError::Argument(format!(
                     "{}: the GPU made no progress and was stopped: {}",
-                    prepared.name(),
+                    collectives.last_call(),
                     lines.collect::<Vec<_>>().join("; ")
                 ))));
             }
@@ -180,6 +204,53 @@ impl Ranks {
             Self::All(_) => true,
             Self::One(communicator) => communicator.rank() == 0,
         }
+    }
+}
+
+/// What is called again and again.
+enum Work {
+    Collective(Prepared),
+    /// Messages between pairs, whose kernel is the same for all.
+    Exchange,
+}
+
+impl Work {
+    fn name(&self) -> String {
+        match self {
+            Self::Collective(prepared) => prepared.name(),
+            Self::Exchange => "exchange".to_owned(),
+        }
+    }
+}
+
+/// Messages as parts of a rank's memory.
+fn within(memory: DeviceSlice<'_>, messages: Vec<Message>) -> Vec<DeviceMessage<'_>> {
+    let part = |message: Message| {
+        let offset = memory.offset + message.offset;
+        DeviceMessage {
+            peer: message.peer,
+            at: DeviceSlice { memory: memory.memory, offset },
+            bytes: message.bytes,
+        }
+    };
+    messages.into_iter().map(part).collect()
+}
+
+fn request(case: &Case, in_place: bool) -> GpuRequest {
+    let op = case.op.unwrap_or(ReduceOp::Sum);
+    let scalar = match op {
+        // The case's scalar is a power of two that every type has.
+        ReduceOp::PremulSum => Scalar::from_f64(case.dtype, case.request().scalar),
+        _ => Ok(Scalar::one(case.dtype)),
+    };
+    GpuRequest {
+        collective: case.collective,
+        dtype: case.dtype,
+        op: case.op,
+        scalar_bits: scalar.map_or(0, Scalar::acc_bits),
+        root: case.root,
+        count: case.count,
+        is_apart: !in_place,
     }
 }
 
@@ -243,45 +314,28 @@ impl<'a> Bench<'a> {
         report::table(self.arguments, heading, cases, |case, in_place| self.measure(case, in_place))
     }
 
-    fn request(case: &Case) -> GpuRequest {
-        let op = case.op.unwrap_or(ReduceOp::Sum);
-        let scalar = match op {
-            // The case's scalar is a power of two that every type has.
-            ReduceOp::PremulSum => Scalar::from_f64(case.dtype, case.request().scalar),
-            _ => Ok(Scalar::one(case.dtype)),
-        };
-        GpuRequest {
-            collective: case.collective,
-            dtype: case.dtype,
-            op: case.op,
-            scalar_bits: scalar.map_or(0, Scalar::acc_bits),
-            root: case.root,
-            count: case.count,
-        }
-    }
-
     fn measure(&mut self, case: &Case, in_place: bool) -> Result<Measured> {
-        let prepared = self.ranks.prepare(&Self::request(case))?;
+        let work = self.ranks.prepare(case, in_place)?;
         let buffers = self.buffers(case, in_place);
         let mut wrong = 0;
         if self.arguments.check {
             self.fill(case, in_place).map_err(failure)?;
-            self.call(&prepared, &buffers)?;
-            self.wait(&prepared)?;
+            self.call(case, &work, &buffers)?;
+            self.wait()?;
             wrong = self.check(case, in_place).map_err(failure)?;
         }
         for _ in 0..self.arguments.warmup {
-            self.call(&prepared, &buffers)?;
+            self.call(case, &work, &buffers)?;
         }
-        self.wait(&prepared)?;
-        let seconds = self.time(&prepared, &buffers)?;
+        self.wait()?;
+        let seconds = self.time(case, &work, &buffers)?;
         let (seconds, wrong) = self.ranks.share(seconds, wrong)?;
         let wrong = self.arguments.check.then_some(wrong);
-        Ok(Measured { in_place, time_us: seconds * 1e6, wrong, plan: prepared.name() })
+        Ok(Measured { in_place, time_us: seconds * 1e6, wrong, plan: work.name() })
     }
 
     /// Seconds a call, in replays of a graph.
-    fn time(&mut self, prepared: &Prepared, buffers: &[(Place, Place)]) -> Result<f64> {
+    fn time(&mut self, case: &Case, work: &Work, buffers: &[(Place, Place)]) -> Result<f64> {
         let calls = self.arguments.iters.min(GRAPH_CALLS);
         let replays = self.arguments.iters.div_ceil(calls);
         let mut launched = Ok(());
@@ -291,13 +345,13 @@ impl<'a> Bench<'a> {
         let graph = self
             .stream
             .capture(|stream| {
-                launched = (0..calls).try_for_each(|_| ranks.run(prepared, &slices, stream));
+                launched = (0..calls).try_for_each(|_| ranks.run(case, work, &slices, stream));
                 Ok(())
             })
             .map_err(failed)?;
         launched?;
         graph.launch(&self.stream).map_err(failed)?;
-        self.wait(prepared)?;
+        self.wait()?;
         let device = Arc::clone(self.ranks.collectives().gpu().device());
         let event = || Event::new(&device).map_err(failed);
         let (begin, end) = (event()?, event()?);
@@ -307,18 +361,18 @@ impl<'a> Bench<'a> {
             graph.launch(&self.stream).map_err(failed)?;
         }
         end.record(&self.stream).map_err(failed)?;
-        self.wait(prepared)?;
+        self.wait()?;
         Ok(end.seconds_since(&begin).map_err(failed)? / (calls * replays) as f64)
     }
 
-    fn call(&mut self, prepared: &Prepared, buffers: &[(Place, Place)]) -> Result<()> {
+    fn call(&mut self, case: &Case, work: &Work, buffers: &[(Place, Place)]) -> Result<()> {
         let slices = slices(&self.send, &self.receive, buffers);
-        self.ranks.run(prepared, &slices, &self.stream)
+        self.ranks.run(case, work, &slices, &self.stream)
     }
 
-    fn wait(&self, prepared: &Prepared) -> Result<()> {
+    fn wait(&self) -> Result<()> {
         let rounds = self.arguments.iters.max(1).try_into().unwrap_or(u32::MAX);
-        self.ranks.wait(prepared, &self.stream, PATIENCE.saturating_mul(rounds))
+        self.ranks.wait(&self.stream, PATIENCE.saturating_mul(rounds))
     }
 
     /// The own ranks' inputs and outputs.

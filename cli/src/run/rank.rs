@@ -6,7 +6,6 @@
 use super::cases::{Case, SEED};
 use super::job::{Job, Own};
 use super::report::{self, Measured};
-use super::sizes;
 use crate::outcome::{Failure, Outcome, Result};
 use ringsmith_ir::entity::Rank as RankId;
 use ringsmith_ir::types::{Collective, DataType};
@@ -243,14 +242,7 @@ impl<'a> Rank<'a> {
     fn call(&mut self, case: &Case, request: &Request, in_place: bool) -> std::result::Result<(), Error> {
         let whole = case.bytes() as usize;
         match case.collective {
-            Collective::SendRecv => {
-                let (rank, world) = (self.communicator.rank(), self.communicator.world());
-                let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
-                let send = Call::Send { peer: next, data: &self.send[..whole] };
-                let receive = Call::Recv { peer: previous, data: &mut self.receive[..whole] };
-                self.communicator.run_group(&mut [send, receive])
-            }
-            Collective::AllToAllV => self.all_to_all_v(case),
+            Collective::AllToAllV | Collective::SendRecv => self.exchange(case),
             _ if in_place => self.communicator.run(request, Buffers::InPlace(&mut self.receive[..whole])),
             _ => {
                 let (send, recv) = (&self.send[..whole], &mut self.receive[..whole]);
@@ -259,21 +251,20 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// A message to and from every rank, this one included, of uneven sizes.
-    fn all_to_all_v(&mut self, case: &Case) -> std::result::Result<(), Error> {
-        let (rank, world) = (self.communicator.rank() as usize, self.communicator.world() as usize);
-        let table = sizes::uneven(case.count, case.ranks);
-        let element_bytes = case.dtype.size_bytes();
-        let mut calls = Vec::with_capacity(2 * world);
-        let (mut send, mut receive) = (&self.send[..], &mut self.receive[..]);
-        for peer in 0..world {
-            let (data, rest) = send.split_at(table[rank * world + peer] as usize * element_bytes);
-            send = rest;
-            calls.push(Call::Send { peer: peer as u32, data });
-            let len = table[peer * world + rank] as usize * element_bytes;
-            let (data, rest) = std::mem::take(&mut receive).split_at_mut(len);
-            receive = rest;
-            calls.push(Call::Recv { peer: peer as u32, data });
+    /// Every message of the rank at once.
+    fn exchange(&mut self, case: &Case) -> std::result::Result<(), Error> {
+        let messages = case.messages(self.communicator.rank());
+        let mut calls = Vec::with_capacity(messages.sends.len() + messages.receives.len());
+        for message in messages.sends {
+            let start = message.offset as usize;
+            let data = &self.send[start..start + message.bytes as usize];
+            calls.push(Call::Send { peer: message.peer, data });
+        }
+        let mut rest = &mut self.receive[..];
+        for message in messages.receives {
+            let data;
+            (data, rest) = rest.split_at_mut(message.bytes as usize);
+            calls.push(Call::Recv { peer: message.peer, data });
         }
         self.communicator.run_group(&mut calls)
     }

@@ -44,7 +44,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run all_reduce --id-file id", &["--rank"]),
     ("run all_reduce --device rocm", &["--device", "rocm", "cuda", "cpu"]),
     ("run all_reduce --device cuda --algo ring", &["--device cuda", "--algo"]),
-    ("run all_to_all_v --device cuda", &["--device cuda", "all_to_all_v"]),
     ("run all_reduce --algo= --ranks 2", &["--algo is empty"]),
     ("run all_reduce --schedule x.sched --algo ring", &["--schedule", "--algo"]),
     ("run all_reduce --schedule x.sched --channels 2", &["--schedule", "--channels"]),

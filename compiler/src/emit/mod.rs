@@ -8,9 +8,11 @@
 //! FIFO plans give block `b` of `B` the tiles b, b + B, ...; zone plans give each thread its lines. A value
 //! passes through the same thread of the same block on every rank, so nothing but a message orders threads.
 
+mod exchange;
 mod roles;
 mod text;
 
+pub use exchange::{Capacity, Exchange, exchange};
 pub use roles::{Column, End, LaneTable};
 
 use ringsmith_ir::kernel_plan::KernelPlan;
@@ -123,6 +125,7 @@ impl std::error::Error for EmitError {}
 /// has room for.
 pub fn emit(plan: &Verified<KernelPlan>, options: &Options) -> Result<Kernel, EmitError> {
     check(plan, options)?;
+    in_range("local_ranks", "from 1 to the plan's ranks", (1..=plan.ranks).contains(&options.local_ranks))?;
     let program = roles::extract(plan)?;
     let ends = program.tables.iter().flatten().map(|lane| lane.ends.len()).max().unwrap_or(0);
     if ends > options.threads as usize {
@@ -134,9 +137,11 @@ pub fn emit(plan: &Verified<KernelPlan>, options: &Options) -> Result<Kernel, Em
     Ok(text::kernel(plan, options, program))
 }
 
+fn in_range(name: &'static str, range: &'static str, holds: bool) -> Result<(), EmitError> {
+    if holds { Ok(()) } else { Err(EmitError::Option(name, range)) }
+}
+
 fn check(plan: &KernelPlan, options: &Options) -> Result<(), EmitError> {
-    let in_range =
-        |name, range, holds: bool| if holds { Ok(()) } else { Err(EmitError::Option(name, range)) };
     in_range(
         "threads",
         "a multiple of 32 from 32 to 1024",
@@ -144,7 +149,6 @@ fn check(plan: &KernelPlan, options: &Options) -> Result<(), EmitError> {
     )?;
     in_range("unroll", "from 1 to 16", (1..=16).contains(&options.unroll))?;
     in_range("resident", "from 1 to 32", (1..=32).contains(&options.resident))?;
-    in_range("local_ranks", "from 1 to the plan's ranks", (1..=plan.ranks).contains(&options.local_ranks))?;
     in_range("max_blocks", "from 1 to 65535", (1..=65_535).contains(&options.max_blocks))?;
     in_range(
         "slot_bytes",

@@ -4,7 +4,7 @@ use super::roles::{Column, Operand, Program, Role, Shape, Slot, Term, is_fifo};
 use super::{Kernel, Options};
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::schedule::Protocol;
-use ringsmith_ir::types::{DataType, ReduceOp};
+use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use ringsmith_templates::TEMPLATES;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use tera::{Context, Tera};
 
 /// Fills in the templates.
 pub(super) fn kernel(plan: &KernelPlan, options: &Options, program: Program) -> Kernel {
-    let writer = Writer { plan, options, tera: templates() };
+    let writer = Writer::new(plan, options);
     let name = writer.name();
     let source = writer.source(&name, &program);
     Kernel {
@@ -55,13 +55,18 @@ fn uses_peers(program: &Program) -> bool {
     })
 }
 
-struct Writer<'a> {
+/// What writes the text of a plan's kernel.
+pub(super) struct Writer<'a> {
     plan: &'a KernelPlan,
     options: &'a Options,
     tera: &'static Tera,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    pub(super) fn new(plan: &'a KernelPlan, options: &'a Options) -> Self {
+        Self { plan, options, tera: templates() }
+    }
+
     /// Readable in a profiler: `ringsmith_all_reduce_sum_float32_one_shot_ll_2ranks`.
     fn name(&self) -> String {
         let collective = self.plan.collective.name();
@@ -73,16 +78,31 @@ impl Writer<'_> {
         raw.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
     }
 
-    fn render(&self, template: &str, context: &Context) -> String {
+    pub(super) fn render(&self, template: &str, context: &Context) -> String {
         self.tera
             .render(template, context)
             .expect("templates use what their context holds: tests emit every form")
     }
 
+    /// What every kernel says of itself and of the caller's memory.
+    pub(super) fn common(&self) -> Context {
+        let options = self.options;
+        let mut context = Context::new();
+        context.insert("local_ranks", &options.local_ranks);
+        context.insert("threads", &options.threads);
+        context.insert("resident", &options.resident);
+        context.insert("slots", &self.plan.slots);
+        context.insert("tile_bytes", &tile_bytes(options));
+        context.insert("slot_bytes", &options.slot_bytes);
+        context.insert("unroll", &options.unroll);
+        self.access(&mut context);
+        context
+    }
+
     fn source(&self, name: &str, program: &Program) -> String {
         let (plan, options) = (self.plan, self.options);
         let fifo = is_fifo(plan);
-        let mut context = Context::new();
+        let mut context = self.common();
         context.insert("head", &self.head(program));
         context.insert("name", name);
         context.insert("fifo", &fifo);
@@ -90,22 +110,14 @@ impl Writer<'_> {
         context.insert("reduces", &plan.collective.reduces());
         context.insert("peers", &uses_peers(program));
         context.insert("ranks", &plan.ranks);
-        context.insert("local_ranks", &options.local_ranks);
         context.insert("lanes", &program.lanes);
-        context.insert("threads", &options.threads);
-        context.insert("resident", &options.resident);
         context.insert("max_blocks", &options.max_blocks);
         context.insert("columns", &program.columns);
         context.insert("parity_bytes", &options.parity_bytes);
-        context.insert("slots", &plan.slots);
-        context.insert("tile_bytes", &tile_bytes(options));
-        context.insert("slot_bytes", &options.slot_bytes);
-        context.insert("unroll", &options.unroll);
         context.insert("parts", &plan.chunks_per_block());
         context.insert("tiles", &self.tiles());
         let ends = program.roles.iter().map(|r| r.ends.len()).max().unwrap_or(0).max(1);
         context.insert("ends", &ends);
-        self.access(&mut context);
         if plan.collective.reduces() {
             self.arithmetic(&mut context);
         }
@@ -212,7 +224,7 @@ impl Writer<'_> {
         eight_bit_float(context, dtype);
     }
 
-    fn role(&self, role: &Role) -> RoleText {
+    pub(super) fn role(&self, role: &Role) -> RoleText {
         let members = match &role.members[..] {
             [only] => format!("lane {only}"),
             [first, .., last] => format!("{} lanes, {first} to {last}", role.members.len()),
@@ -229,7 +241,7 @@ impl Writer<'_> {
 }
 
 #[derive(serde::Serialize)]
-struct RoleText {
+pub(super) struct RoleText {
     members: String,
     ops: bool,
     /// Whether it needs to know how many tiles it has.
@@ -300,6 +312,11 @@ impl RoleWriter<'_> {
         self.writer.plan
     }
 
+    /// Whether messages say where they are and how long, and are called by number.
+    fn is_exchange(&self) -> bool {
+        self.plan().collective == Collective::AllToAllV
+    }
+
     fn table(&self, slot: Slot) -> String {
         format!("t[{}]", self.role.column(slot))
     }
@@ -314,6 +331,9 @@ impl RoleWriter<'_> {
     }
 
     fn bytes(&self, chunk: Slot) -> String {
+        if self.is_exchange() {
+            return "m.bytes".to_owned();
+        }
         if self.plan().chunks_per_block() == 1 {
             return "a.bytes".to_owned();
         }
@@ -336,6 +356,8 @@ impl RoleWriter<'_> {
         let collective = self.plan().collective;
         let fifo = is_fifo(self.plan());
         let at = match operand {
+            Operand::Input(_) if self.is_exchange() => "m.from".to_owned(),
+            Operand::Output(_) if self.is_exchange() => "m.to".to_owned(),
             Operand::Input(chunk) => {
                 format!("me.input{}", self.offset(chunk, collective.input_is_block()))
             }
@@ -579,8 +601,9 @@ impl RoleWriter<'_> {
     fn waits(&self, waits: &[(usize, usize)]) -> String {
         let line = |(end, op): &(usize, usize)| {
             let kind = if self.role.ends[*end] { "free" } else { "full" };
+            let called = if self.is_exchange() { "m.number".to_owned() } else { op.to_string() };
             format!(
-                "        if (threadIdx.x == {end}) wait_{kind}(a, {}, block, sequence[{end}], {op}, stop);",
+                "        if (threadIdx.x == {end}) wait_{kind}(a, {}, block, sequence[{end}], {called}, stop);",
                 columns(*end)
             )
         };

@@ -9,8 +9,8 @@ use super::init::{self, Clock};
 use crate::bootstrap::{Bootstrap, Member};
 use crate::config::Config;
 use crate::device::cuda::{
-    Collectives, CudaError, Device, DeviceSlice, GpuError, GpuRequest, Joining, Place, Prepared, Share,
-    Stream, Waiting,
+    Collectives, CudaError, Device, DeviceMessage, DeviceSlice, GpuError, GpuRequest, Joining, Place,
+    Prepared, Share, Stream, Waiting,
 };
 use crate::error::{Error, Ranks, Seconds};
 use crate::jit::Jit;
@@ -160,42 +160,74 @@ impl GpuCommunicator {
         output: DeviceSlice<'_>,
         stream: &Stream,
     ) -> Result<(), Error> {
-        self.bootstrap.check_fork("run")?;
-        self.number += 1;
-        if let Some(reason) = self.bootstrap.fault().reason() {
-            let (operation, detail) = (self.last_call(prepared), "not begun".to_owned());
-            return Err(Error::Interrupted { rank: self.rank(), operation, detail, reason: reason.clone() });
-        }
+        self.begin("run", prepared.collective().name())?;
         let outcome = self.collectives.run(prepared, &[(input, output)], stream);
-        outcome.map_err(|source| Error::Device {
-            rank: self.rank(),
-            operation: self.last_call(prepared),
-            source,
-        })
+        self.begun(prepared.collective().name(), outcome)
     }
 
-    /// Waits until everything on the stream is done, of which `prepared` is the last collective.
+    /// Puts messages on a stream, all at once: those that this rank sends, and those that it receives. Messages
+    /// of a pair match in the order in which each end lists them.
     ///
-    /// Errors: `Interrupted` when the communicator breaks meanwhile, `Timeout` at the limit of the settings
-    /// (which breaks it): the stream has ended even so. After a while without an end one warning says where
-    /// this rank waits and for whom.
-    pub fn wait(&self, prepared: &Prepared, stream: &Stream) -> Result<(), Error> {
+    /// Errors: as [`Self::run`]; messages of a rank to itself that do not match. A message whose two ends differ
+    /// in size is told by [`Self::wait`] of its receiver.
+    pub fn send_receive(
+        &mut self,
+        sends: Vec<DeviceMessage<'_>>,
+        receives: Vec<DeviceMessage<'_>>,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        self.begin("send_receive", "exchange")?;
+        let outcome = self.collectives.send_receive(&[(sends, receives)], stream);
+        self.begun("exchange", outcome)
+    }
+
+    /// Counts a call, and refuses it on a broken communicator.
+    fn begin(&mut self, function: &'static str, what: &str) -> Result<(), Error> {
+        self.bootstrap.check_fork(function)?;
+        self.number += 1;
+        let Some(reason) = self.bootstrap.fault().reason() else { return Ok(()) };
+        let (operation, detail) = (self.call(what), "not begun".to_owned());
+        Err(Error::Interrupted { rank: self.rank(), operation, detail, reason: reason.clone() })
+    }
+
+    fn begun(&self, what: &str, outcome: Result<(), GpuError>) -> Result<(), Error> {
         let rank = self.rank();
-        let device_error = |source: CudaError| Error::Device {
-            rank,
-            operation: self.last_call(prepared),
-            source: source.into(),
-        };
+        outcome.map_err(|source| Error::Device { rank, operation: self.call(what), source })
+    }
+
+    /// Waits until everything on the stream is done.
+    ///
+    /// Errors: `Interrupted` when the communicator breaks meanwhile, `MessageSize` when a message came with
+    /// another size than this rank receives, `Timeout` at the limit of the settings (both break it): the stream
+    /// has ended even so. After a while without an end one warning says where this rank waits and for whom.
+    pub fn wait(&self, stream: &Stream) -> Result<(), Error> {
+        let rank = self.rank();
+        let device_error =
+            |source: CudaError| Error::Device { rank, operation: self.last_call(), source: source.into() };
         let started = Instant::now();
         let mut warned = false;
         loop {
             let broken = self.bootstrap.fault().reason().cloned();
+            if broken.is_none()
+                && let Some(wrong) = self.collectives.wrong_size()
+            {
+                let error = Error::MessageSize {
+                    rank,
+                    peer: wrong.peer,
+                    operation: self.last_call(),
+                    expected_bytes: wrong.expected,
+                    found_bytes: wrong.found,
+                };
+                self.bootstrap.abort(&error.said_by(rank));
+                self.end(stream, device_error)?;
+                return Err(error);
+            }
             if stream.is_done().map_err(device_error)? {
                 return match broken {
                     None => Ok(()),
                     Some(reason) => {
-                        let operation = self.last_call(prepared);
-                        let detail = describe(&self.collectives.waits(prepared));
+                        let operation = self.last_call();
+                        let detail = describe(&self.collectives.waits());
                         Err(Error::Interrupted { rank, operation, detail, reason })
                     }
                 };
@@ -211,16 +243,16 @@ impl GpuCommunicator {
                     target: "ringsmith::coll",
                     "rank {rank}: {}: not done after {}: {}. Ranks that are waited for are late, stopped, or in \
                      another call: look at them there; this rank goes on when they do",
-                    self.last_call(prepared), Seconds(waited), describe(&self.say_where(prepared))
+                    self.last_call(), Seconds(waited), describe(&self.say_where())
                 );
             }
             if let Some(limit) = self.timeout
                 && waited >= limit
             {
-                let waits = self.say_where(prepared);
+                let waits = self.say_where();
                 let mut peers = waits.iter().flat_map(|wait| &wait.peers).copied();
                 let (peer, others) = (peers.next().unwrap_or(rank), peers.collect());
-                let (operation, detail) = (self.last_call(prepared), describe(&waits));
+                let (operation, detail) = (self.last_call(), describe(&waits));
                 let error = Error::Timeout { rank, peer, others, operation, detail, waited };
                 self.bootstrap.abort(&error.said_by(rank));
                 self.end(stream, device_error)?;
@@ -248,15 +280,19 @@ impl GpuCommunicator {
         Ok(())
     }
 
-    fn last_call(&self, prepared: &Prepared) -> String {
-        format!("{} number {}", prepared.collective(), self.number.saturating_sub(1))
+    fn call(&self, what: &str) -> String {
+        format!("{what} number {}", self.number.saturating_sub(1))
+    }
+
+    fn last_call(&self) -> String {
+        self.call(self.collectives.last_call())
     }
 
     /// Lets waiting kernels say where they are.
-    fn say_where(&self, prepared: &Prepared) -> Vec<Waiting> {
+    fn say_where(&self) -> Vec<Waiting> {
         self.collectives.gpu().forget_waits();
         std::thread::sleep(SAY_WHERE);
-        self.collectives.waits(prepared)
+        self.collectives.waits()
     }
 
     /// Ends every wait of every rank with `reason`. Immediate; the communicator is broken.
@@ -302,7 +338,7 @@ fn describe(waits: &[Waiting]) -> String {
         others => format!("; {others} elsewhere"),
     };
     let blocks = if like_it == 1 { "1 block waits".to_owned() } else { format!("{like_it} blocks wait") };
-    format!("{blocks} at op {}{peers}{rest}", first.op)
+    format!("{blocks} at {}{peers}{rest}", first.op)
 }
 
 /// The four phases.
@@ -514,8 +550,8 @@ mod tests {
         let wait =
             |op: &str, peers: &[u32]| Waiting { rank: 0, block: 0, peers: peers.to_vec(), op: op.to_owned() };
         assert_eq!(describe(&[]), "no block says where it waits");
-        assert_eq!(describe(&[wait("r0.0#1", &[1])]), "1 block waits at op r0.0#1 for rank 1");
-        let many = [wait("r0.0#1", &[1, 2]), wait("r0.0#1", &[1, 2]), wait("r0.1#4", &[3])];
+        assert_eq!(describe(&[wait("op r0.0#1", &[1])]), "1 block waits at op r0.0#1 for rank 1");
+        let many = [wait("op r0.0#1", &[1, 2]), wait("op r0.0#1", &[1, 2]), wait("op r0.1#4", &[3])];
         assert_eq!(describe(&many), "2 blocks wait at op r0.0#1 for rank 1, 2; 1 elsewhere");
     }
 }

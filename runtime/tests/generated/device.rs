@@ -33,7 +33,7 @@ pub(crate) struct Machine {
     said: PathBuf,
     threads: Threads,
     /// The first byte that nobody has.
-    end: u64,
+    pub(crate) end: u64,
 }
 
 impl Machine {
@@ -62,34 +62,34 @@ impl Machine {
         Self { child, lines, answers, file, said, threads, end: MEMORY }
     }
 
-    fn take(&mut self, bytes: u64) -> u64 {
+    pub(crate) fn take(&mut self, bytes: u64) -> u64 {
         let start = self.end;
         self.end = (start + bytes).next_multiple_of(1024);
         assert!(self.end <= MEMORY + MEMORY_BYTES, "the tests' memory is large enough");
         start
     }
 
-    fn write(&self, address: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
         self.file.write_all_at(bytes, address - MEMORY).expect("the file can be written");
     }
 
-    fn write_words(&self, address: u64, words: &[u64]) {
+    pub(crate) fn write_words(&self, address: u64, words: &[u64]) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.write(address, &bytes);
     }
 
-    fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
         let mut found = vec![0; bytes];
         self.file.read_exact_at(&mut found, address - MEMORY).expect("the file can be read");
         found
     }
 
-    fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         // Whoever has died says why when it is asked for an answer.
         let _ = writeln!(self.lines, "{line}");
     }
 
-    fn answer(&mut self) -> String {
+    pub(crate) fn answer(&mut self) -> String {
         let mut line = String::new();
         let _ = self.answers.read_line(&mut line);
         if line.is_empty() {
@@ -118,12 +118,13 @@ pub(crate) struct Start {
 
 /// Ranks with scratch that is never cleared.
 pub(crate) struct Communicator {
-    ranks: u32,
-    layout: Layout,
-    scratch: Vec<u64>,
-    abort: u64,
-    reports: u64,
-    free: u64,
+    pub(crate) ranks: u32,
+    pub(crate) layout: Layout,
+    pub(crate) scratch: Vec<u64>,
+    pub(crate) abort: u64,
+    pub(crate) reports: u64,
+    /// The first byte behind all of these.
+    pub(crate) free: u64,
 }
 
 /// A launch that has been prepared, and what it must leave in memory.

@@ -139,7 +139,7 @@ fn find(faults: &[Fault], threads: Threads, launches: usize, seed: u64) -> Outco
         made.push(one);
     }
     let folder = Folder::new(&format!("faults-{:x}", random.next()));
-    let texts: Vec<_> = made.iter().map(|m| &m.kernel).collect();
+    let texts: Vec<_> = made.iter().map(Made::text).collect();
     let program = kernels::program(&folder, &texts, threads)?;
     let mut missed = Vec::new();
     for (index, (fault, one)) in faults.iter().zip(&made).enumerate() {

@@ -223,9 +223,22 @@ fn compile(arguments: &[&str], threads: Threads) -> Result<(), String> {
     Err(format!("g++ {}\n{}", arguments.join(" "), String::from_utf8_lossy(&output.stderr)))
 }
 
+/// A kernel's name and text.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) source: &'a str,
+}
+
+impl Made {
+    pub(crate) fn text(&self) -> Text<'_> {
+        Text { name: &self.kernel.name, source: &self.kernel.source }
+    }
+}
+
 /// A kernel's text as a file of C++: with names of its own, and with a note where a warp's threads may part.
-fn wrapped(index: usize, kernel: &Kernel) -> String {
-    let mut source = kernel.source.clone();
+fn wrapped(index: usize, kernel: &Text<'_>) -> String {
+    let mut source = kernel.source.to_owned();
     for head in [
         "DEVICE u64 load_rest(const u8* at, u32 bytes) {",
         "DEVICE void store_rest(u8* at, u64 word, u32 bytes) {",
@@ -236,7 +249,7 @@ fn wrapped(index: usize, kernel: &Kernel) -> String {
     let place = "// The CPU: what stands above in C++ is put here by the tests that run this text.\n";
     assert_eq!(source.matches(place).count(), 1, "there is a place for the shim");
     source = source.replace(place, "#include \"shim.h\"\n");
-    let name = &kernel.name;
+    let name = kernel.name;
     format!(
         "#include \"device.h\"\n#define {name} kernel_{index}\nnamespace {{\n{source}\nvoid run(const void* argument) {{ {name}(*(const Launch*)argument); }}\nshim::Kernel kernel({index}, run, sizeof(Launch));\n}}\n"
     )
@@ -245,7 +258,7 @@ fn wrapped(index: usize, kernel: &Kernel) -> String {
 /// Compiles kernels into one program.
 ///
 /// Errors: what the compiler says.
-pub(crate) fn program(folder: &Folder, kernels: &[&Kernel], threads: Threads) -> Result<PathBuf, String> {
+pub(crate) fn program(folder: &Folder, kernels: &[Text<'_>], threads: Threads) -> Result<PathBuf, String> {
     let path = |name: String| folder.0.join(name).to_string_lossy().into_owned();
     let common = ["-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-c"];
     let mut jobs: Vec<Vec<String>> = Vec::new();

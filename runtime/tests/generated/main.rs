@@ -8,6 +8,7 @@
 //! `RINGSMITH_TEST_SEED` repeats a run; `RINGSMITH_TEST_WHOLE=1` takes all kernels instead of a sample.
 
 mod device;
+mod exchange;
 mod expected;
 mod faults;
 mod kernels;
@@ -25,10 +26,13 @@ fn main() {
     let mut arguments = Arguments::from_args();
     // Each compiles on all cores.
     arguments.test_threads = arguments.test_threads.or(Some(1));
-    let named: [Named; 5] = [
+    let named: [Named; 8] = [
         ("one_launch_of_all_ranks", together),
         ("a_launch_of_each_rank", apart),
         ("threads_of_the_system_race_nowhere", threads),
+        ("messages_of_any_size_arrive", exchange::by_fibers),
+        ("messages_race_nowhere", exchange::by_threads),
+        ("planted_faults_of_the_exchange_are_found", exchange::faults),
         ("planted_faults_are_found", faults::by_fibers),
         ("planted_races_are_found", faults::by_threads),
     ];
@@ -131,7 +135,7 @@ const STARTS: [Start; 3] = [
 /// Compiles kernels and launches each of them `times` or so, up to `in_a_row` launches back to back.
 fn check(made: &[Made], threads: Threads, times: usize, in_a_row: usize, random: &mut Random) -> Outcome {
     let folder = Folder::new(&format!("generated-{:x}", random.next()));
-    let texts: Vec<_> = made.iter().map(|m| &m.kernel).collect();
+    let texts: Vec<_> = made.iter().map(Made::text).collect();
     let program = kernels::program(&folder, &texts, threads)?;
     let mut machine = Machine::start(&program, &folder, threads);
     for ranks in 2..=4 {

@@ -22,11 +22,12 @@ fn main() {
     let mut arguments = Arguments::from_args();
     // Each is several threads or processes already.
     arguments.test_threads = arguments.test_threads.or(Some(1));
-    let named: [Named; 9] = [
+    let named: [Named; 10] = [
         ("architectures", trials::architectures),
         ("mistakes_are_shown_with_their_lines", trials::mistakes),
         ("spills_are_told", trials::spills),
         ("generated_kernels_fit_their_registers", trials::generated),
+        ("the_exchange_kernel_fits_its_registers", trials::exchange),
         ("no_contraction", trials::no_contraction),
         ("the_setting_is_obeyed", trials::setting),
         ("a_kept_kernel_needs_no_nvrtc", trials::kept),

@@ -341,19 +341,50 @@ pub(super) fn generated(nvrtc: &Nvrtc) -> Outcome {
             slot_bytes: 32 << 10,
         };
         let kernel = emit(&lowered, &options).map_err(|e| e.to_string())?;
-        for architecture in ["sm_80", "sm_90", "sm_100"] {
-            let architecture = architecture.parse().map_err(|e| format!("{e}"))?;
-            let cubin =
-                nvrtc.compile(&kernel.name, &kernel.source, architecture).map_err(|e| e.to_string())?;
-            let entry = cubin.entry(&kernel.name).ok_or_else(|| format!("no entry {}", kernel.name))?;
-            let spilled = entry.spill_store_bytes + entry.spill_load_bytes + entry.stack_bytes;
-            ensure(spilled == 0, || format!("{} for {architecture} spills {spilled} bytes", kernel.name))?;
-            // What a launch of `threads` threads has: 65,536 registers a multiprocessor.
-            let most = 65_536 / plan.threads;
-            ensure(entry.registers <= most, || {
-                format!("{}: {} registers of {most}", kernel.name, entry.registers)
-            })?;
+        fits(nvrtc, &kernel.name, &kernel.source, plan.threads)?;
+    }
+    Ok(())
+}
+
+/// So does the exchange kernel, for its longest lists and every way to access memory.
+pub(super) fn exchange(nvrtc: &Nvrtc) -> Outcome {
+    use ringsmith_compiler::emit::{self, Access, Capacity, Options};
+    use ringsmith_ir::types::DataType;
+    let plan = ringsmith_compiler::exchange::exchange(2, 4, 32 << 10);
+    let plan = ringsmith_ir::verify::kernel_plan(plan).map_err(|found| found[0].message.clone())?;
+    for access in [Access::Vector, Access::Element, Access::Byte] {
+        for local_ranks in [1, 8] {
+            let options = Options {
+                dtype: DataType::Uint32,
+                op: None,
+                access,
+                threads: 512,
+                unroll: 4,
+                resident: 1,
+                local_ranks,
+                max_blocks: 256,
+                parity_bytes: 0,
+                slot_bytes: 32 << 10,
+            };
+            let kernel = emit::exchange(&plan, &options, Capacity { fifos: 66, messages: 384 });
+            let kernel = kernel.map_err(|e| e.to_string())?;
+            fits(nvrtc, &kernel.name, &kernel.source, kernel.threads)?;
         }
+    }
+    Ok(())
+}
+
+/// Compiles for every architecture that is served: nothing may be spilled.
+fn fits(nvrtc: &Nvrtc, name: &str, source: &str, threads: u32) -> Outcome {
+    for architecture in ["sm_80", "sm_90", "sm_100"] {
+        let architecture = architecture.parse().map_err(|e| format!("{e}"))?;
+        let cubin = nvrtc.compile(name, source, architecture).map_err(|e| e.to_string())?;
+        let entry = cubin.entry(name).ok_or_else(|| format!("no entry {name}"))?;
+        let spilled = entry.spill_store_bytes + entry.spill_load_bytes + entry.stack_bytes;
+        ensure(spilled == 0, || format!("{name} for {architecture} spills {spilled} bytes"))?;
+        // What a launch of `threads` threads has: 65,536 registers a multiprocessor.
+        let most = 65_536 / threads;
+        ensure(entry.registers <= most, || format!("{name}: {} registers of {most}", entry.registers))?;
     }
     Ok(())
 }

@@ -94,7 +94,40 @@ impl Drop for Current {
     }
 }
 
+/// Calls that a capture of the thread would forbid are allowed until this is dropped; then the thread's mode
+/// is as before.
+struct Relaxed(sys::CUstreamCaptureMode);
+
+impl Relaxed {
+    fn new() -> Result<Self> {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the mode is ours; the call gives back the thread's.
+        check("relaxing the capture mode", unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) })?;
+        Ok(Self(mode))
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        // SAFETY: gives back what `new` has taken.
+        let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut self.0) };
+    }
+}
+
 impl Device {
+    /// The GPU that the calling thread has chosen: that of its current context, or the first.
+    ///
+    /// Errors: no driver, or what it says.
+    pub fn current() -> Result<u32> {
+        Self::count()?;
+        let mut device = 0;
+        // SAFETY: the out parameter is ours; the library is there.
+        match unsafe { sys::cuCtxGetDevice(&mut device) } {
+            sys::CUresult::CUDA_ERROR_INVALID_CONTEXT => Ok(0),
+            other => check("asking for the thread's GPU", other).map(|()| u32::try_from(device).unwrap_or(0)),
+        }
+    }
+
     /// Opens a GPU, or returns it where this process has it open.
     ///
     /// Errors: no driver, no such GPU, or what the driver says.
@@ -239,27 +272,38 @@ impl Drop for Device {
     }
 }
 
-/// Memory of a GPU, cleared.
+/// Memory of a GPU: of its own and cleared, or somebody else's.
 pub struct DeviceMemory {
     device: Arc<Device>,
     address: u64,
     bytes: u64,
+    is_own: bool,
 }
 
 impl DeviceMemory {
     /// Allocates and clears.
     pub fn new(device: &Arc<Device>, bytes: u64) -> Result<Self> {
         let _current = device.enter()?;
+        let _relaxed = Relaxed::new()?;
         let mut address = 0;
         let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
         // SAFETY: the out parameter is ours; what is cleared has just been allocated.
         unsafe {
             check("allocating GPU memory", sys::cuMemAlloc_v2(&mut address, size))?;
-            let memory = Self { device: Arc::clone(device), address, bytes };
+            let memory = Self { device: Arc::clone(device), address, bytes, is_own: true };
             check("clearing GPU memory", sys::cuMemsetD8_v2(address, 0, size))?;
             check("clearing GPU memory", sys::cuCtxSynchronize())?;
             Ok(memory)
         }
+    }
+
+    /// Memory that somebody else has allocated and will free.
+    ///
+    /// # Safety
+    /// Kernels of the device may read and write `bytes` bytes from `address` on as long as anything uses what is
+    /// returned, work that it has put on streams included.
+    pub unsafe fn borrowed(device: &Arc<Device>, address: u64, bytes: u64) -> Self {
+        Self { device: Arc::clone(device), address, bytes, is_own: false }
     }
 
     /// Its address on the GPU.
@@ -358,7 +402,9 @@ impl Drop for PeerMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if let Ok(_current) = self.device.enter() {
+        if self.is_own
+            && let Ok(_current) = self.device.enter()
+        {
             // SAFETY: allocated in `new`, freed once; freeing waits for kernels that use it.
             let _ = unsafe { sys::cuMemFree_v2(self.address) };
         }
@@ -382,6 +428,7 @@ impl HostMemory {
     /// Allocates and clears.
     pub(super) fn new(device: &Arc<Device>, words: usize) -> Result<Self> {
         let _current = device.enter()?;
+        let _relaxed = Relaxed::new()?;
         let (mut pointer, mut address) = (ptr::null_mut::<c_void>(), 0);
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: out parameters are ours; what is cleared has just been allocated.
@@ -460,6 +507,7 @@ impl Function {
     /// Loads a cubin and finds its kernel.
     pub(super) fn load(device: &Arc<Device>, cubin: &[u8], name: &str) -> Result<Self> {
         let _current = device.enter()?;
+        let _relaxed = Relaxed::new()?;
         let missing = |what| CudaError::Call { what, code: format!("the name {name:?} holds a zero byte") };
         let name = CString::new(name).map_err(|_| missing("loading a kernel"))?;
         let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
@@ -545,10 +593,11 @@ impl Drop for Function {
     }
 }
 
-/// A stream of the device, which does not wait for the legacy one.
+/// A stream of the device: of its own, which does not wait for the legacy one, or somebody else's.
 pub struct Stream {
     device: Arc<Device>,
     handle: sys::CUstream,
+    is_own: bool,
 }
 
 // SAFETY: the driver's handles may be used from any thread.
@@ -564,7 +613,17 @@ impl Stream {
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the out parameter is ours.
         check("making a stream", unsafe { sys::cuStreamCreate(&mut handle, flags) })?;
-        Ok(Self { device: Arc::clone(device), handle })
+        Ok(Self { device: Arc::clone(device), handle, is_own: true })
+    }
+
+    /// A stream that somebody else has made and will destroy; 0 and 1 are the legacy one, and 2 is that of the
+    /// calling thread.
+    ///
+    /// # Safety
+    /// The handle is a stream of the device's primary context, or one of these numbers, as long as anything uses
+    /// what is returned.
+    pub unsafe fn borrowed(device: &Arc<Device>, handle: usize) -> Self {
+        Self { device: Arc::clone(device), handle: handle as sys::CUstream, is_own: false }
     }
 
     /// Waits until everything on the stream is done.
@@ -608,7 +667,9 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if let Ok(_current) = self.device.enter() {
+        if self.is_own
+            && let Ok(_current) = self.device.enter()
+        {
             // SAFETY: made in `new`, destroyed once; work on it goes on.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.handle) };
         }

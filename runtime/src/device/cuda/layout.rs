@@ -159,7 +159,7 @@ impl Layout {
 
     /// The four columns of an end: slots, the counter waited for, the counter signalled, the kept word.
     /// `base` gives the start of each rank's scratch.
-    fn end(&self, base: &[u64], (from, to): (u32, u32), channel: u32, sends: bool) -> [u64; 4] {
+    pub(super) fn end(&self, base: &[u64], (from, to): (u32, u32), channel: u32, sends: bool) -> [u64; 4] {
         let g = &self.geometry;
         let at = |rank: u32, part: u64, offset: u64| base[rank as usize] + part + offset;
         let full = at(to, self.full, self.fifo(to, from, channel) * COUNTER_BYTES);

@@ -9,13 +9,15 @@
 mod argument;
 mod collectives;
 mod driver;
+pub mod exchange;
 mod joining;
 mod layout;
 mod ranks;
 
 pub use argument::{Argument, Memory};
-pub use collectives::{Collectives, DeviceSlice, Empty, GpuRequest, Prepared};
+pub use collectives::{Collectives, DeviceMessage, DeviceSlice, Empty, GpuRequest, Prepared, WrongSize};
 pub use driver::{CudaError, Device, DeviceMemory, Event, Graph, Stream};
+pub use exchange::Lists;
 pub use joining::{Joining, Place};
 pub use layout::{Geometry, Layout};
 pub use ranks::{GpuRanks, Loaded, Shape, Share, Waiting};

@@ -3,6 +3,7 @@
 use super::GpuError;
 use super::argument::{Argument, Memory};
 use super::driver::{CudaError, Device, DeviceMemory, Function, Grid, HostMemory, PeerMemory, Stream};
+use super::exchange::{Ends, Parts, Report};
 use super::layout::{Geometry, Layout};
 use ringsmith_compiler::emit::{self, Access, Kernel};
 use ringsmith_ir::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place};
@@ -81,7 +82,7 @@ pub struct Waiting {
     pub block: u32,
     /// Ranks that it waits for; one of them has not sent.
     pub peers: Vec<u32>,
-    /// The op's address in the schedule.
+    /// What it is at: `op` and its address in the schedule, or the end of a message.
     pub op: String,
 }
 
@@ -159,7 +160,8 @@ impl GpuRanks {
         }
     }
 
-    /// Loads a kernel that was generated with [`Self::options`] and compiled for this GPU.
+    /// Loads a kernel that was generated with [`Self::options`] and compiled for this GPU. A multiprocessor is
+    /// taken to hold as many of its blocks as it can, or `resident`, which ranks with unlike kernels agree on.
     ///
     /// Errors: the plan needs more than the communicator has; the driver's.
     pub fn load(
@@ -168,6 +170,7 @@ impl GpuRanks {
         kernel: Kernel,
         options: &emit::Options,
         cubin: &[u8],
+        resident: Option<u32>,
     ) -> Result<Loaded, GpuError> {
         if kernel.uses_peers && !self.has_all() {
             return Err(GpuError::Plan(format!(
@@ -176,7 +179,13 @@ impl GpuRanks {
             )));
         }
         let function = Function::load(&self.device, cubin, &kernel.name)?;
-        let resident = function.resident(kernel.threads)?;
+        let most = function.resident(kernel.threads)?;
+        let resident = resident.unwrap_or(most);
+        if resident > most {
+            return Err(GpuError::Plan(format!(
+                "a multiprocessor holds {most} of its blocks, not {resident}"
+            )));
+        }
         let abort = self.mirror.address();
         let memory = Memory { scratch: &self.base, abort, reports: abort + 8 };
         let argument = Argument::new(plan, &kernel, &self.layout, &memory, self.own())?;
@@ -287,26 +296,119 @@ impl GpuRanks {
         (ABORT + 1..self.mirror.words()).for_each(|word| self.mirror.store(word, 0));
     }
 
+    /// The words that blocks have left since the last [`Self::forget_waits`], with their ranks and numbers.
+    fn said(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+        let max_blocks = self.layout.geometry().max_blocks;
+        let places = (0u32..).zip(self.own());
+        let words = places.flat_map(move |(place, rank)| {
+            (0..max_blocks).map(move |block| (rank, block, 1 + (place * max_blocks + block) as usize))
+        });
+        let found = words.map(|(rank, block, word)| (rank, block, self.mirror.load(word)));
+        found.filter(|(_, _, word)| *word != 0)
+    }
+
     /// Where blocks of a kernel's launch have waited for long, since the last [`Self::forget_waits`].
     pub fn waits(&self, loaded: &Loaded) -> Vec<Waiting> {
-        let max_blocks = self.layout.geometry().max_blocks;
-        let mut found = Vec::new();
-        for (place, rank) in (0u32..).zip(self.own()) {
-            for block in 0..max_blocks {
-                let word = self.mirror.load(1 + (place * max_blocks + block) as usize);
-                if word == 0 {
-                    continue;
-                }
-                let index = block % loaded.kernel.lanes;
-                let role = loaded.kernel.tables[rank as usize][index as usize].role.unwrap_or(0) as usize;
-                let op = word as usize - 1;
-                let address = loaded.kernel.addresses.get(role).and_then(|a| a.get(op));
-                let peers = awaited(&loaded.plan, rank, index as usize, op);
-                found.push(Waiting { rank, block, peers, op: address.cloned().unwrap_or_default() });
-            }
-        }
-        found
+        let waiting = |(rank, block, word): (u32, u32, u64)| {
+            let index = block % loaded.kernel.lanes;
+            let role = loaded.kernel.tables[rank as usize][index as usize].role.unwrap_or(0) as usize;
+            let op = word as usize - 1;
+            let address = loaded.kernel.addresses.get(role).and_then(|a| a.get(op));
+            let peers = awaited(&loaded.plan, rank, index as usize, op);
+            Waiting { rank, block, peers, op: format!("op {}", address.map_or("", String::as_str)) }
+        };
+        self.said().map(waiting).collect()
     }
+
+    /// The same for a launch of the exchange kernel.
+    pub fn exchange_waits(&self) -> Vec<Waiting> {
+        let waiting = |(rank, block, word)| match Report::of(word)? {
+            Report::Waits { peer, receives } => {
+                let op = if receives { "a receive" } else { "a send" }.to_owned();
+                Some(Waiting { rank, block, peers: vec![peer], op })
+            }
+            Report::Size { .. } => None,
+        };
+        self.said().filter_map(waiting).collect()
+    }
+
+    /// A message that was found to have another size than its receiver means: the receiver, the sender, and
+    /// the bytes sent.
+    pub fn wrong_size(&self) -> Option<(u32, u32, u64)> {
+        self.said().find_map(|(rank, _, word)| match Report::of(word)? {
+            Report::Size { peer, found } => Some((rank, peer, found)),
+            Report::Waits { .. } => None,
+        })
+    }
+
+    /// Generates, compiles with `compile` and loads the exchange kernel for lists of at most `messages`
+    /// messages, whose memory allows `access` for elements of `dtype`.
+    ///
+    /// Errors: what generates or compiles refuses; the driver's.
+    pub(super) fn load_exchange(
+        &self,
+        plan: &Verified<KernelPlan>,
+        (dtype, access): (DataType, Access),
+        messages: u32,
+        compile: impl FnOnce(&emit::Exchange) -> Result<Vec<u8>, GpuError>,
+    ) -> Result<LoadedExchange, GpuError> {
+        let g = self.layout.geometry();
+        let options = self.options(plan, dtype, None, access, EXCHANGE_SHAPE);
+        let kernel = emit::exchange(plan, &options, emit::Capacity { fifos: g.fifo_blocks, messages })?;
+        if plan.slots != g.slots || kernel.tile_bytes > g.slot_bytes {
+            return Err(GpuError::Plan("the exchange plan has other slots than the communicator".to_owned()));
+        }
+        let function = Function::load(&self.device, &compile(&kernel)?, &kernel.name)?;
+        let resident = function.resident(kernel.threads)?;
+        Ok(LoadedExchange { kernel, function, resident })
+    }
+
+    /// Puts one launch of an exchange on a stream.
+    ///
+    /// Errors: no room for the blocks that it needs; an aborted communicator; the driver's.
+    ///
+    /// # Safety
+    /// Messages are GPU memory of their lengths, and live until the stream has passed.
+    pub(super) unsafe fn launch_exchange(
+        &self,
+        loaded: &LoadedExchange,
+        parts: &Parts,
+        stream: &Stream,
+    ) -> Result<(), GpuError> {
+        if self.mirror.load(ABORT) != 0 {
+            return Err(GpuError::Aborted);
+        }
+        let all = loaded.resident * self.share.multiprocessors / self.share.ranks_on_gpu;
+        let abort = self.mirror.address();
+        let ends = Ends {
+            layout: &self.layout,
+            scratch: &self.base,
+            abort,
+            reports: abort + 8,
+            most_blocks: all.min(self.layout.geometry().max_blocks),
+        };
+        let launch = parts.launch(&loaded.kernel, &ends, self.own.start)?;
+        let grid = Grid { x: launch.blocks, y: self.own.len() as u32, threads: loaded.kernel.threads };
+        // SAFETY: the argument is what the kernel was generated to take; messages are the caller's promise,
+        // scratch lives as long as the communicator.
+        unsafe { loaded.function.launch(grid, &launch.words, self.device.communicators() > 1, stream) }?;
+        Ok(())
+    }
+}
+
+/// How the exchange kernel is shaped: as copies between FIFOs run fastest.
+const EXCHANGE_SHAPE: Shape = Shape { threads: 512, unroll: 4, resident: 1 };
+
+/// Bytes of the exchange kernel's tiles.
+pub(super) fn exchange_tile_bytes() -> u64 {
+    u64::from(EXCHANGE_SHAPE.threads * EXCHANGE_SHAPE.unroll) * 16
+}
+
+/// The exchange kernel on the device.
+pub(super) struct LoadedExchange {
+    kernel: emit::Exchange,
+    function: Function,
+    resident: u32,
 }
 
 /// The abort flag's word in the mirror.
@@ -345,6 +447,11 @@ impl Loaded {
     /// The largest chunk, in bytes, that a message can carry.
     pub fn largest_chunk(&self) -> u64 {
         self.argument.largest_chunk()
+    }
+
+    /// Blocks that a multiprocessor is taken to hold.
+    pub(super) fn resident(&self) -> u32 {
+        self.resident
     }
 
     pub(super) fn plan_and_type(&self) -> (&KernelPlan, DataType) {
