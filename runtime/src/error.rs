@@ -459,7 +459,7 @@ impl Error {
 }
 
 /// A time as people read it: `5 ms`, `1.5 s`, `120 s`.
-pub(crate) struct Seconds(pub(crate) Duration);
+pub struct Seconds(pub Duration);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

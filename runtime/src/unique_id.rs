@@ -21,7 +21,7 @@
 //! Numbers are little endian.
 
 use crate::bootstrap::host;
-use crate::bootstrap::interface;
+use crate::bootstrap::interface::{self, Listening};
 use crate::bootstrap::root::Root;
 use crate::config::Config;
 use crate::config::grammar::HostPort;
@@ -91,10 +91,20 @@ impl UniqueId {
     /// With `COMM_ID` set, the root listens there, and the id has no secret beyond `JOB_SECRET`.
     /// Errors: `Interface`, `Listen`, `Resolve`, `Random`, `Thread`.
     pub fn create(config: &Config) -> Result<(Self, Root)> {
+        Self::create_on(config, interface::listen_anywhere)
+    }
+
+    /// As [`UniqueId::create`], for ranks that are all on this host: the root listens on loopback, or on the
+    /// first interface of those that `SOCKET_IFNAME` leaves, and on no other.
+    pub fn create_local(config: &Config) -> Result<(Self, Root)> {
+        Self::create_on(config, interface::listen_here)
+    }
+
+    fn create_on(config: &Config, listen: fn(&Config) -> Result<Listening>) -> Result<(Self, Root)> {
         match &config.comm_id {
             Some(address) => Self::create_at(address, "RINGSMITH_COMM_ID", "", config),
             None => {
-                let listener = interface::listen_anywhere(config)?;
+                let listener = listen(config)?;
                 let mut secret = [0; 16];
                 getrandom::fill(&mut secret).map_err(|source| Error::Random { source })?;
                 let id = Self::assemble(&listener.addresses, listener.port, secret, 0, host::key(config));

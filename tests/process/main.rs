@@ -23,7 +23,7 @@ fn main() {
     let mut arguments = Arguments::from_args();
     // Each trial is several processes already.
     arguments.test_threads = arguments.test_threads.or(Some(1));
-    let trials: [Named; 16] = [
+    let trials: [Named; 18] = [
         ("launch::readme", launch::readme),
         ("launch::mpirun", launch::mpirun),
         ("launch::torchrun", launch::torchrun),
@@ -40,6 +40,8 @@ fn main() {
         ("refusal::different_numbers_of_ranks", refusal::different_numbers_of_ranks),
         ("strangers::while_joining", strangers::while_joining),
         ("strangers::while_running", strangers::while_running),
+        ("strangers::more_than_files", strangers::more_than_files),
+        ("strangers::local_jobs_are_not_seen_from_outside", strangers::local_jobs_are_not_seen_from_outside),
     ];
     let trials = trials.into_iter().map(|(name, run)| Trial::ignorable_test(name, run)).collect();
     libtest_mimic::run(&arguments, trials).exit();

@@ -6,15 +6,14 @@
 use super::arguments::{Device, MAX_LOCAL_RANKS, RunArguments};
 use super::child::{LastWord, Place};
 use super::job::Job;
+use super::limits;
 use super::rank::failure;
 use crate::input::name_of;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::remark;
 use crate::values::print_size;
 use ringsmith_runtime::unique_id::UniqueId;
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -62,7 +61,7 @@ struct Endings {
 /// Runs a job of `ranks` local ranks.
 pub(super) fn run(job: &Job<'_>, ranks: u32) -> Result {
     check_count(job, ranks)?;
-    check_files(job, ranks)?;
+    limits::files_of_first_process(job, ranks)?;
     job.check(ranks, format_args!("--ranks {ranks}"))?;
     if job.arguments().device != Device::Cuda {
         check_memory(job, ranks)?;
@@ -75,7 +74,7 @@ pub(super) fn run(job: &Job<'_>, ranks: u32) -> Result {
     for warning in job.warnings() {
         remark(format_args!("warning: {warning}"));
     }
-    let (id, root) = UniqueId::create(job.config()).map_err(failure)?;
+    let (id, root) = UniqueId::create_local(job.config()).map_err(failure)?;
     let (events, inbox) = mpsc::channel();
     watch_signals(events.clone())?;
     let mut job_ranks = Ranks { started: Vec::new(), endings: Endings::default(), hurry: None, by_us: false };
@@ -329,42 +328,6 @@ fn check_count(job: &Job<'_>, ranks: u32) -> Result<()> {
     Err(Failure::unusable(format_args!(
         "--schedule {file}: it is for {ranks} ranks, and at most {MAX_LOCAL_RANKS} are started on one host"
     )))
-}
-
-/// Files that a process may have open: raises the limit where that is allowed, and refuses more ranks than
-/// even then can be had, before anything is started.
-fn check_files(job: &Job<'_>, ranks: u32) -> Result<()> {
-    let limits = getrlimit(Resource::Nofile);
-    let Some(current) = limits.current else { return Ok(()) };
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
-    let config = job.config();
-    let is_socket = !config.shm || config.net.is_some();
-    let needed = needed_files(ranks, open, if is_socket { config.socket_connections } else { 0 });
-    if needed <= current {
-        return Ok(());
-    }
-    if limits.maximum.is_none_or(|most| needed <= most)
-        && setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits }).is_ok()
-    {
-        return Ok(());
-    }
-    Err(Failure::world(format_args!(
-        "{ranks} ranks need about {needed} open files in one process, and the limit on open files is {}; raise it (ulimit -n, or nofile in /etc/security/limits.conf), or start fewer --ranks",
-        limits.maximum.unwrap_or(current)
-    )))
-}
-
-/// Files that the first process or a rank needs, whichever is more. `connections` is the number of sockets
-/// from one rank to another.
-fn needed_files(ranks: u32, open: u64, connections: u32) -> u64 {
-    /// Of the first process: its root, and what tells of signals.
-    const OWN: u64 = 8;
-    /// Of each rank in the first process: its standard input, its process, its way to the root.
-    const PER_RANK: u64 = 3;
-    /// Of a rank, whatever it is connected to.
-    const OF_RANK: u64 = 16;
-    let first = open + OWN + PER_RANK * u64::from(ranks);
-    first.max(OF_RANK + u64::from(connections) * u64::from(ranks - 1))
 }
 
 /// Refuses sizes for which this host has not the memory, before anything is started.

@@ -11,6 +11,7 @@ use crate::input::name_of;
 use crate::outcome::{Failure, Result};
 use ringsmith_runtime::bootstrap::Bootstrap;
 use ringsmith_runtime::config::grammar::HostPort;
+use ringsmith_runtime::error::{Error, Seconds};
 use ringsmith_runtime::launcher::{Launch, Launcher, Meeting};
 use ringsmith_runtime::unique_id::{UNIQUE_ID_BYTES, UniqueId};
 use rustix::fs::OFlags;
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// How often a rank looks for the id's file. Ours: unnoticeable to people, and to a file server.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long after a foreign root has answered another id may come. Ours: rank 0 listens, then writes its file.
+const FOREIGN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Is a rank that a launcher started.
 pub(super) fn launched(job: &Job<'_>, launch: &Launch) -> Result {
@@ -45,7 +48,7 @@ pub(super) fn by_hand(job: &Job<'_>, rank: u32, world: u32) -> Result {
             Meeting::Address { address, setting: "--root", job: String::new() }
         }
         (None, Some(path)) if rank == 0 => return first(job, world, path),
-        (None, Some(path)) => Meeting::Id(wait_for_id(path, rank, config.init_timeout)?),
+        (None, Some(path)) => return through_file(job, rank, world, path),
         (None, None) => match (config.id, config.comm_id.clone()) {
             (Some(id), _) => Meeting::Id(id),
             (None, Some(address)) => {
@@ -126,30 +129,66 @@ impl Drop for Published {
     }
 }
 
-/// Waits for rank 0's file.
+/// Joins as a rank that finds the job's id in a file. A file may be there from an earlier job: an id that
+/// leads nowhere is tried once, and the next one that comes after it.
+fn through_file(job: &Job<'_>, rank: u32, world: u32, path: &Path) -> Result {
+    let mut deadline = Instant::now() + job.config().init_timeout;
+    let mut config = job.config().clone();
+    let mut tried = None;
+    loop {
+        let id = wait_for_id(job, rank, path, deadline, tried.as_ref())?;
+        config.init_timeout = deadline.saturating_duration_since(Instant::now());
+        match Bootstrap::connect(&id, rank, world, &config) {
+            Err(error @ Error::Connect { .. }) => tried = Some((id, error)),
+            Err(error @ Error::ForeignRoot { .. }) => {
+                // Another secret will not become the right one, unless it is rank 0's that is about to write.
+                deadline = deadline.min(Instant::now() + FOREIGN_PATIENCE);
+                tried = Some((id, error));
+            }
+            bootstrap => return with_others(job, bootstrap.map_err(failure)?),
+        }
+    }
+}
+
+/// Waits for rank 0's file, with another id than one that has been tried in vain.
 ///
 /// Errors: none within the deadline; a file that holds no id.
-fn wait_for_id(path: &Path, rank: u32, limit: Duration) -> Result<UniqueId> {
-    let name = path.display();
-    let start = Instant::now();
+fn wait_for_id(
+    job: &Job<'_>,
+    rank: u32,
+    path: &Path,
+    deadline: Instant,
+    tried: Option<&(UniqueId, Error)>,
+) -> Result<UniqueId> {
+    let name = name_of(path);
     loop {
         match read_id(path) {
             Ok(bytes) => {
-                return UniqueId::from_bytes(&bytes)
-                    .map_err(|e| Failure::unusable(format_args!("--id-file {name}: {e}")));
+                let id = UniqueId::from_bytes(&bytes)
+                    .map_err(|e| Failure::unusable(format_args!("--id-file {name}: {e}")))?;
+                if tried.is_none_or(|(earlier, _)| id != *earlier) {
+                    return Ok(id);
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => (),
             Err(error) => {
                 return Err(Failure::unusable(format_args!("--id-file {name}: cannot use it: {error}")));
             }
         }
-        if start.elapsed() >= limit {
-            return Err(Failure::world(format_args!(
-                "rank {rank}: rank 0 has not written --id-file {name} within {} s; it was not started, or sees another file system",
-                limit.as_secs()
-            )));
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::world(match tried {
+                None => format!(
+                    "rank {rank}: rank 0 has not written --id-file {name} within {}; it was not started, or sees another file system",
+                    Seconds(job.config().init_timeout)
+                ),
+                Some((_, error)) => format!(
+                    "rank {rank}: the id in --id-file {name} leads to no root of this job, and rank 0 has written no other: {}",
+                    error.said_by(rank)
+                ),
+            }));
         }
-        thread::sleep(LOOK_EVERY.min(limit));
+        thread::sleep(LOOK_EVERY.min(left));
     }
 }
 

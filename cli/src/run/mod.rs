@@ -9,6 +9,7 @@ mod cases;
 pub(crate) mod child;
 mod gpu;
 mod job;
+mod limits;
 mod local;
 mod meet;
 mod rank;
@@ -55,6 +56,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
             )));
         }
         job.check(world, format_args!("--world {world}"))?;
+        limits::files_of_rank(&job, rank, world)?;
         warn(&job, rank);
         return meet::by_hand(&job, rank, world);
     }
@@ -73,6 +75,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
             }
             let (launcher, world) = (launch.launcher, launch.world);
             job.check(world, format_args!("{launcher} has started {world} ranks"))?;
+            limits::files_of_rank(&job, launch.rank, world)?;
             warn(&job, launch.rank);
             meet::launched(&job, &launch)
         }

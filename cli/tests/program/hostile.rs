@@ -283,6 +283,10 @@ fn too_few_open_files_are_told_once() -> Result<(), Failed> {
     for part in ["40 ranks", "open files", "is 40", "ulimit -n", "--ranks"] {
         assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
     }
+    // A rank that a launcher or somebody else has started is told the same.
+    let done = limited("ulimit -n 40", "run all_reduce --rank 0 --world 40 --root 127.0.0.1:9".split(' '));
+    assert_eq!((done.status, done.stdout.as_str()), (3, ""), "{}", done.stderr);
+    assert!(done.stderr.contains("the limit on open files is 40"), "{}", done.stderr);
     Ok(())
 }
 

@@ -22,6 +22,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("run::over_sockets", over_sockets),
         Trial::test("run::ranks_meet_through_a_file", ranks_meet_through_a_file),
         Trial::test("run::a_file_that_holds_no_id_is_refused", a_file_that_holds_no_id_is_refused),
+        Trial::test("run::an_id_of_an_earlier_job_is_left_behind", an_id_of_an_earlier_job_is_left_behind),
+        Trial::test("run::a_schedule_of_one_rank_alone_is_named", a_schedule_of_one_rank_alone_is_named),
+        Trial::test("run::too_few_ports_are_named_once", too_few_ports_are_named_once),
         Trial::test("run::a_missing_rank_is_named", a_missing_rank_is_named),
         Trial::test("run::a_killed_rank_ends_the_others", a_killed_rank_ends_the_others),
         Trial::test("run::an_interrupt_ends_every_rank", an_interrupt_ends_every_rank),
@@ -151,6 +154,72 @@ fn ranks_meet_through_a_file() -> Result<(), Failed> {
     assert_eq!((done[0].status, done[1].status), (0, 0), "{}{}", done[0].stderr, done[1].stderr);
     assert_eq!(done[0].stdout, "", "only rank 0 prints");
     assert!(done[1].stdout.contains("# Wrong elements: 0 OK"));
+    assert!(!file.exists(), "the id's file is gone");
+    Ok(())
+}
+
+fn a_schedule_of_one_rank_alone_is_named() -> Result<(), Failed> {
+    let folder = Folder::new("one-schedule");
+    let file = folder.0.join("id");
+    let start = |rank: &str, more: &[&str]| {
+        let mut command = command("run all_reduce -b 64 -e 64 -n 1 --world 2 --rank".split(' '));
+        command.arg(rank).args(more).arg("--id-file").arg(&file).env("RINGSMITH_INIT_TIMEOUT_S", "20").spawn()
+    };
+    for (one, other) in [
+        (&["--schedule", "ring2.sched"][..], &["--dtype", "int8"][..]),
+        (&[], &["--schedule", "ring2.sched"]),
+    ] {
+        let children = [start("0", one)?, start("1", other)?];
+        for child in children {
+            let done = Done::from(child.wait_with_output()?);
+            assert_eq!((done.status, done.stdout.as_str()), (1, ""), "{}", done.stderr);
+            let named =
+                done.stderr.contains("--schedule = nothing") || done.stderr.contains("--dtype = int8,");
+            assert!(named && !done.stderr.contains("One("), "{}", done.stderr);
+        }
+    }
+    Ok(())
+}
+
+fn too_few_ports_are_named_once() -> Result<(), Failed> {
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let mut command = command("run all_reduce --ranks 4 --transport socket -e 8 -n 1".split(' '));
+    let done = Done::from(command.env("RINGSMITH_PORT_RANGE", port.to_string()).output()?);
+    assert_eq!((done.status, done.stdout.as_str()), (3, ""), "{}", done.stderr);
+    let named = format!("RINGSMITH_PORT_RANGE={port} ");
+    for line in done.stderr.lines().filter(|line| line.starts_with("error")) {
+        assert!(line.contains(&named) && line.contains("widen it"), "{line}");
+        for rank in ["rank 0: ", "rank 1: ", "rank 2: ", "rank 3: "] {
+            assert!(line.matches(rank).count() <= 1, "{line}");
+        }
+    }
+    Ok(())
+}
+
+fn an_id_of_an_earlier_job_is_left_behind() -> Result<(), Failed> {
+    let folder = Folder::new("stale-id");
+    let file = folder.0.join("id");
+    let mut earlier = by_hand("0", "2", &file).spawn()?;
+    while !file.exists() {
+        thread::yield_now();
+    }
+    earlier.kill()?;
+    earlier.wait()?;
+    let mut waiting = by_hand("1", "2", &file);
+    waiting.env("RINGSMITH_INIT_TIMEOUT_S", "100").env("RINGSMITH_DEBUG", "trace");
+    let mut waiting = waiting.spawn()?;
+    let mut log = BufReader::new(waiting.stderr.take().expect("it is piped"));
+    let mut said = String::new();
+    while !said.contains("nobody listens there") {
+        assert!(log.read_line(&mut said)? > 0, "it goes on: {said}");
+    }
+    // Whoever reads no more would hold it up.
+    let rest = thread::spawn(move || log.read_to_string(&mut said).map(|_| said));
+    let first = Done::from(by_hand("0", "2", &file).env("RINGSMITH_INIT_TIMEOUT_S", "100").output()?);
+    assert_eq!(first.status, 0, "{}", first.stderr);
+    let status = waiting.wait()?;
+    let said = rest.join().expect("no panic")?;
+    assert!(status.success(), "{said}");
     assert!(!file.exists(), "the id's file is gone");
     Ok(())
 }

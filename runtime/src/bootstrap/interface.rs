@@ -153,9 +153,29 @@ pub(crate) fn listen_anywhere(config: &Config) -> Result<Listening> {
         // Where the socket will be bound.
         chosen = vec![Ipv4Addr::LOCALHOST.into()];
     }
-    let socket = listen_on_free_port(config.port_range, only_loopback)?;
+    let socket = listen_on_free_port(config.port_range, |port| listen_on(port, only_loopback))?;
     let port = local_port(&socket)?;
     Ok(Listening { socket, addresses: chosen, port })
+}
+
+/// Opens the root's port for ranks of this host alone: on loopback, or on the first of the interfaces that
+/// the settings list. Where loopback is down, as [`listen_anywhere`].
+pub(crate) fn listen_here(config: &Config) -> Result<Listening> {
+    let found = list()?;
+    let address = match config.interfaces {
+        InterfaceFilter::All => Some(IpAddr::from(Ipv4Addr::LOCALHOST)),
+        InterfaceFilter::Only(_) | InterfaceFilter::Except(_) => {
+            order(&found, &config.interfaces).first().map(|interface| interface.address)
+        }
+    };
+    match address.filter(|address| found.iter().any(|interface| interface.address == *address)) {
+        None => listen_anywhere(config),
+        Some(address) => {
+            let socket = listen_on_free_port(config.port_range, |port| open(SocketAddr::new(address, port)))?;
+            let port = local_port(&socket)?;
+            Ok(Listening { socket, addresses: vec![address], port })
+        }
+    }
 }
 
 /// Opens the port of a fixed address, which must be one of this host.
@@ -180,9 +200,12 @@ pub(crate) fn listen_at(address: &HostPort, resolved: &[SocketAddr]) -> Result<L
     Ok(Listening { socket, addresses: resolved.iter().map(SocketAddr::ip).collect(), port })
 }
 
-fn listen_on_free_port(range: Option<PortRange>, only_loopback: bool) -> Result<TcpListener> {
+fn listen_on_free_port(
+    range: Option<PortRange>,
+    listen: impl Fn(u16) -> io::Result<TcpListener>,
+) -> Result<TcpListener> {
     let Some(range) = range else {
-        return listen_on(0, only_loopback).map_err(|source| Error::Listen {
+        return listen(0).map_err(|source| Error::Listen {
             address: "any port".into(),
             remedy: "check the limits on sockets and open files",
             source,
@@ -190,7 +213,7 @@ fn listen_on_free_port(range: Option<PortRange>, only_loopback: bool) -> Result<
     };
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for port in range.ports() {
-        match listen_on(port, only_loopback) {
+        match listen(port) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }

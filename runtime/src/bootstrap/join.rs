@@ -28,6 +28,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 enum Failure {
     /// It may work later.
     Passing(io::Error),
+    /// Somebody took the connection and said nothing. It may work later.
+    Silent(io::Error),
     /// Someone else is there.
     Stranger(Stranger),
 }
@@ -40,7 +42,7 @@ impl Failure {
 
     fn into_io(self) -> io::Error {
         match self {
-            Self::Passing(error) => error,
+            Self::Passing(error) | Self::Silent(error) => error,
             Self::Stranger(stranger) => io::Error::new(io::ErrorKind::InvalidData, stranger),
         }
     }
@@ -129,6 +131,10 @@ impl fmt::Display for Answers<'_> {
             match answer {
                 None => f.write_str("not tried")?,
                 Some(Failure::Stranger(stranger)) => write!(f, "{stranger}")?,
+                Some(Failure::Silent(_)) => f.write_str(
+                    "the connection was made and nothing came: the root's process is stopped, or may open no more \
+                     files (ulimit -n there)",
+                )?,
                 Some(Failure::Passing(error)) => match error.kind() {
                     io::ErrorKind::ConnectionRefused => f.write_str("nobody listens there")?,
                     io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => f.write_str("no answer")?,
@@ -187,7 +193,10 @@ fn attempt(
     stream.set_write_timeout(Some(limit))?;
     stream.write_all(&handshake.hello())?;
     let mut challenge = [0; CHALLENGE_BYTES];
-    read_before(&mut stream, &mut challenge, deadline)?;
+    read_before(&mut stream, &mut challenge, deadline).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Failure::Silent(error),
+        _ => Failure::Passing(error),
+    })?;
     let (proof, verdict) = handshake.answer(key, &challenge).map_err(Failure::Stranger)?;
     let mut answer = proof.to_vec();
     if verdict.is_ok() {

@@ -58,6 +58,7 @@ pub struct Bootstrap {
     members: Arc<[Member]>,
     session: Arc<Session>,
     init_timeout: Duration,
+    on_loopback: bool,
     owner: u32,
     /// Number of the next gathering. Held during one, so that threads of a rank take turns.
     sequence: Mutex<u64>,
@@ -97,6 +98,7 @@ impl Bootstrap {
             members: members.into(),
             session,
             init_timeout: config.init_timeout,
+            on_loopback: id.addresses().iter().all(|address| address.ip().is_loopback()),
             owner: std::process::id(),
             sequence: Mutex::new(0),
             monitor: Some(monitor),
@@ -135,6 +137,11 @@ impl Bootstrap {
     /// hosts, or loopback where the root is on this one. `None` once the connection has ended.
     pub fn own_address(&self) -> Option<IpAddr> {
         self.session.own_address()
+    }
+
+    /// Whether the root listens on loopback alone, so that all ranks are on one host, whatever they call it.
+    pub fn is_on_loopback(&self) -> bool {
+        self.on_loopback
     }
 
     /// The fault that ends every wait of this job. Clones share it.

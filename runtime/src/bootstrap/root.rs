@@ -20,6 +20,7 @@ use crate::error::{Error, Ranks, Result};
 use crate::unique_id::UniqueId;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::process::{Resource, getrlimit};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -31,8 +32,12 @@ use std::time::{Duration, Instant};
 /// How long a connection may take to prove itself and say who it is. An honest rank needs one round
 /// trip; ten seconds allow for a host that is swamped by thousands of starting processes.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Most connections that have not proved themselves. The oldest goes when one more comes.
+/// Most connections that have not proved themselves, however many files the process may have open. The
+/// oldest goes when one more comes.
 const MAX_STRANGERS: usize = 4096;
+/// Connections that are accepted before those that are there are heard again: who is honest proves itself
+/// long before it is the oldest.
+const ACCEPTED_AT_ONCE: usize = 16;
 /// How long to leave waiting connections alone when no descriptor is to be had for them.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the root's process waits, when it leaves, for the other ranks to leave too. After it
@@ -78,6 +83,7 @@ impl Root {
             connections: HashMap::new(),
             next: FIRST_CONNECTION,
             unproved: VecDeque::new(),
+            max_strangers: max_strangers(getrlimit(Resource::Nofile).current),
             strangers: Strangers::default(),
             resume_accepting: None,
             order: order.clone(),
@@ -178,6 +184,13 @@ impl Strangers {
     }
 }
 
+/// How many connections of strangers are kept by a process that may have so many files open: a quarter is
+/// theirs, the rest is for the job.
+fn max_strangers(files: Option<u64>) -> usize {
+    let quarter = files.map_or(usize::MAX, |files| usize::try_from(files / 4).unwrap_or(usize::MAX));
+    quarter.clamp(2 * ACCEPTED_AT_ONCE, MAX_STRANGERS)
+}
+
 struct Server {
     poll: Poll,
     listener: TcpListener,
@@ -187,6 +200,8 @@ struct Server {
     next: Connection,
     /// Connections that have not said who they are, oldest first, with their deadlines.
     unproved: VecDeque<(Connection, Instant)>,
+    /// How many of those there may be.
+    max_strangers: usize,
     strangers: Strangers,
     resume_accepting: Option<Instant>,
     order: Arc<AtomicU8>,
@@ -258,10 +273,16 @@ impl Server {
         if self.resume_accepting.is_some() {
             return;
         }
+        let mut accepted = 0;
         loop {
+            if accepted == ACCEPTED_AT_ONCE {
+                self.resume_accepting = Some(now);
+                return;
+            }
             match self.listener.accept() {
                 Ok((stream, peer)) => {
                     self.strangers.starved = None;
+                    accepted += 1;
                     self.admit(stream, peer, now);
                 }
                 Err(error) => match error.kind() {
@@ -270,6 +291,8 @@ impl Server {
                     io::ErrorKind::Interrupted
                     | io::ErrorKind::ConnectionAborted
                     | io::ErrorKind::ConnectionReset => {}
+                    // Those who proved nothing hold what the next one needs.
+                    _ if !self.unproved.is_empty() => self.make_room(),
                     _ => {
                         if self.strangers.starve(&error) {
                             tracing::warn!(
@@ -292,11 +315,7 @@ impl Server {
         if let Err(error) = self.poll.registry().register(&mut stream, Token(connection), interest) {
             return self.strangers.note(peer, format!("the root could not watch it: {error}"));
         }
-        if self.unproved.len() >= MAX_STRANGERS
-            && let Some((oldest, _)) = self.unproved.pop_front()
-        {
-            self.drop_stranger(oldest, "too many others came after it");
-        }
+        self.keep_strangers(self.max_strangers - 1);
         keep_alive(&stream);
         let link = Link {
             stream,
@@ -313,6 +332,22 @@ impl Server {
         // Bytes that came with the connection raise no event of their own after this one.
         self.receive(connection, now);
         self.send(connection);
+    }
+
+    /// Keeps fewer strangers from now on: no more files can be had, and the rest of the process needs some
+    /// too.
+    fn make_room(&mut self) {
+        self.max_strangers = (self.unproved.len() * 3 / 4).max(1);
+        self.keep_strangers(self.max_strangers - 1);
+    }
+
+    /// Drops the oldest strangers until so many are left.
+    fn keep_strangers(&mut self, most: usize) {
+        while self.unproved.len() > most
+            && let Some((oldest, _)) = self.unproved.pop_front()
+        {
+            self.drop_stranger(oldest, "it proved nothing while others came");
+        }
     }
 
     fn drop_stranger(&mut self, connection: Connection, why: &str) {

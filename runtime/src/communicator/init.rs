@@ -111,9 +111,9 @@ fn over(
     timings.topology = clock.lap();
 
     let fault = bootstrap.fault().clone();
-    let connections =
-        Connections::connect(&bootstrap, &Options::from_config(config)?, geometry, Arc::new(fault.clone()))
-            .map_err(|source| connecting(rank, source))?;
+    let options = Options::from_config(config, bootstrap.is_on_loopback())?;
+    let connections = Connections::connect(&bootstrap, &options, geometry, Arc::new(fault.clone()))
+        .map_err(|source| connecting(rank, source))?;
     timings.connections = clock.lap();
 
     let machine = machine(&bootstrap, &connections, &geometry, cores)?;

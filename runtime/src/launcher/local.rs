@@ -7,6 +7,7 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::shown::shown;
 use crate::unique_id::{UNIQUE_ID_BYTES, UniqueId};
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
@@ -39,17 +40,25 @@ impl Place {
         let call = CALLS.fetch_add(1, Ordering::Relaxed);
         let uid = rustix::process::geteuid().as_raw();
         let folder = config.run_dir.clone().unwrap_or_else(|| format!("/tmp/ringsmith-{uid}").into());
-        prepare_folder(&folder, uid)?;
+        // What somebody has chosen is a setting that cannot be used; what is found in its place without is not.
+        let refuse = |path: PathBuf, detail: String, source| match config.run_dir {
+            Some(_) => Error::Argument {
+                operation: "RINGSMITH_RUN_DIR",
+                detail: format!("{}: {detail}", shown(&path.to_string_lossy())),
+            },
+            None => Error::File { path, detail, source },
+        };
         let digest = Sha256::digest(format!("{job}\0{call}"));
         let name: String = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
         let path = folder.join(name);
         let len = path.as_os_str().len();
         if len > MAX_PATH_BYTES {
             let detail = format!(
-                "{len} bytes are too long for a socket's path; set RINGSMITH_RUN_DIR to a shorter one"
+                "a socket's path in it has {len} bytes, at most {MAX_PATH_BYTES} are possible; choose a shorter one"
             );
-            return Err(Error::File { path, detail, source: None });
+            return Err(refuse(folder, detail, None));
         }
+        prepare_folder(&folder, uid).map_err(|(detail, source)| refuse(folder, detail, source))?;
         Ok(Self { path, world })
     }
 
@@ -147,31 +156,28 @@ impl Drop for Served {
 }
 
 /// Makes the folder, and refuses one that somebody else could have prepared.
-fn prepare_folder(folder: &Path, uid: u32) -> Result<()> {
-    let refuse = |detail: String, source| Error::File { path: folder.to_owned(), detail, source };
+///
+/// Errors: what is wrong, and what the system said if it was asked.
+fn prepare_folder(folder: &Path, uid: u32) -> Result<(), (String, Option<io::Error>)> {
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => {
-            return Err(refuse(format!("cannot make the folder where ranks meet: {error}"), Some(error)));
+            return Err((format!("cannot make the folder where ranks meet: {error}"), Some(error)));
         }
     }
-    let meta = std::fs::symlink_metadata(folder).map_err(|error| {
-        refuse(format!("cannot look at the folder where ranks meet: {error}"), Some(error))
-    })?;
+    let meta = std::fs::symlink_metadata(folder)
+        .map_err(|error| (format!("cannot look at the folder where ranks meet: {error}"), Some(error)))?;
     let remedy = "remove it, or set RINGSMITH_RUN_DIR to a folder of your own";
     if !meta.is_dir() {
-        return Err(refuse(format!("the place where ranks meet must be a folder; {remedy}"), None));
+        return Err((format!("the place where ranks meet must be a folder; {remedy}"), None));
     }
     if meta.uid() != uid {
-        return Err(refuse(
-            format!("the folder where ranks meet belongs to user {}; {remedy}", meta.uid()),
-            None,
-        ));
+        return Err((format!("the folder where ranks meet belongs to user {}; {remedy}", meta.uid()), None));
     }
     if meta.mode() & 0o077 != 0 {
         let mode = meta.mode() & 0o777;
-        return Err(refuse(
+        return Err((
             format!("the folder where ranks meet is open to others (mode {mode:o}); chmod 700, or {remedy}"),
             None,
         ));
@@ -236,13 +242,32 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         prepare_folder(&folder.0, uid).expect("a folder of our own");
         let theirs = prepare_folder(&folder.0, uid + 1).expect_err("it belongs to another");
-        assert!(theirs.to_string().contains("belongs to user"), "{theirs}");
+        assert!(theirs.0.contains("belongs to user"), "{theirs:?}");
         std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o770)).expect("our folder");
         let open = prepare_folder(&folder.0, uid).expect_err("it is open");
-        assert!(open.to_string().contains("mode 770"), "{open}");
+        assert!(open.0.contains("mode 770"), "{open:?}");
         let link = folder.0.join("link");
         std::os::unix::fs::symlink("/tmp", &link).expect("a link");
         assert!(prepare_folder(&link, uid).is_err());
         assert!(prepare_folder(&folder.0.join("no/such"), uid).is_err());
+    }
+
+    #[test]
+    fn a_folder_that_was_chosen_and_cannot_serve_is_a_bad_setting() {
+        let folder = Folder::new("chosen");
+        let file = folder.0.join("file");
+        std::fs::write(&file, "").expect("a file");
+        let open = folder.0.join("open");
+        std::fs::DirBuilder::new().mode(0o755).create(&open).expect("a folder");
+        let long = folder.0.join("x".repeat(100));
+        for (path, said) in [(&file, "must be a folder"), (&open, "mode 755"), (&long, "at most 107")] {
+            let mut config = Config::default();
+            config.run_dir = Some(path.clone());
+            let error = Place::new("job", 2, &config).err().expect("it cannot serve");
+            let text = error.to_string();
+            assert!(text.starts_with("RINGSMITH_RUN_DIR: ") && text.contains(said), "{text}");
+            assert_eq!(error.exit_status().code(), 2, "{text}");
+        }
+        assert!(!long.exists(), "nothing is left behind");
     }
 }

@@ -184,11 +184,13 @@ pub enum LinkError {
 fn cannot_listen(ip: IpAddr, ports: Option<&RangeInclusive<u16>>) -> String {
     match ports {
         None => format!("cannot listen on {ip}"),
-        Some(ports) => format!(
-            "no port of RINGSMITH_PORT_RANGE={}-{} can be had on {ip}; widen it: every rank of a host takes one, and rank 0 one more",
-            ports.start(),
-            ports.end()
-        ),
+        Some(ports) => {
+            let last = if ports.end() > ports.start() { format!("-{}", ports.end()) } else { String::new() };
+            format!(
+                "no port of RINGSMITH_PORT_RANGE={}{last} can be had on {ip}; widen it: every rank of a host takes one, and rank 0 one more",
+                ports.start()
+            )
+        }
     }
 }
 

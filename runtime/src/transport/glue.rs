@@ -4,6 +4,7 @@
 use super::{Alarm, Exchange, ExchangeError, LinkFault, Options, SharedMemory};
 use crate::bootstrap::{Bootstrap, interface};
 use crate::config::Config;
+use crate::config::grammar::InterfaceFilter;
 use crate::error::Error;
 use crate::fault::{Fault, Reason};
 
@@ -47,12 +48,17 @@ impl Alarm for Fault {
 }
 
 impl Options {
-    /// What the settings say: addresses of the interfaces that they allow, and the rest as it is.
+    /// What the settings say: addresses of the interfaces that they allow, and the rest as it is. Where they
+    /// say nothing and no rank can be elsewhere (`on_loopback`), loopback is enough.
     ///
     /// Errors: `System` when the interfaces cannot be listed. None that is allowed is no error here:
     /// ranks of one host need none.
-    pub fn from_config(config: &Config) -> Result<Self, Error> {
-        let interfaces = interface::order(&interface::list()?, &config.interfaces);
+    pub fn from_config(config: &Config, on_loopback: bool) -> Result<Self, Error> {
+        let mut interfaces = interface::list()?;
+        if on_loopback && config.interfaces == InterfaceFilter::All {
+            interfaces.retain(|interface| interface.address.is_loopback());
+        }
+        let interfaces = interface::order(&interfaces, &config.interfaces);
         // A network that is asked for by name is used on one host too: so it can be tried there.
         let shared_memory =
             if config.shm && config.net.is_none() { SharedMemory::Auto } else { SharedMemory::Off };
@@ -82,11 +88,13 @@ mod tests {
         config.shm = false;
         config.host_id = Some("a".to_owned());
         config.socket_connections = 3;
-        let options = Options::from_config(&config).expect("this machine has interfaces");
+        let options = Options::from_config(&config, false).expect("this machine has interfaces");
         assert_eq!(options.shared_memory, SharedMemory::Off);
         assert_eq!(options.host_id.as_deref(), Some("a"));
         assert_eq!(options.sockets_per_pair, 3);
         assert!(!options.listen.is_empty());
+        let here = Options::from_config(&config, true).expect("this machine has interfaces");
+        assert!(here.listen.iter().all(|address| address.is_loopback()), "{:?}", here.listen);
         options.check().expect("settings stay within the bounds of options");
     }
 
