@@ -5,6 +5,8 @@ use std::ffi::{c_char, c_int, c_uint};
 
 /// The version that the library says it is: the last whose features are all here.
 pub const VERSION: c_int = 22_809;
+/// The same for the log, with what it really is.
+pub const VERSION_TEXT: &str = concat!("NCCL version 2.28.9+ringsmith", env!("CARGO_PKG_VERSION"));
 /// What a configuration begins with, once its initialiser has filled it in.
 pub const CONFIG_MAGIC: c_uint = 0xcafe_beef;
 /// The same for what a simulated group is answered with.
@@ -154,4 +156,15 @@ pub(crate) fn op_number(op: ReduceOp) -> usize {
 /// The operation of a number, if it is one that NCCL brings.
 pub(crate) fn reduce_op(number: c_int) -> Option<ReduceOp> {
     OPS.get(usize::try_from(number).ok()?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_told_as_it_is_numbered() {
+        let text = format!("NCCL version {}.{}.{}+", VERSION / 10_000, VERSION / 100 % 100, VERSION % 100);
+        assert!(VERSION_TEXT.starts_with(&text), "{VERSION_TEXT}");
+    }
 }

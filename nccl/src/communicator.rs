@@ -113,18 +113,24 @@ impl Comm {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Joins the ranks of an id.
-    pub(crate) fn join(&self, id: &UniqueId) -> Result<(), Failure> {
-        tracing::info!(
-            target: "ringsmith::init",
-            "comm {:#x} rank {} nranks {} cudaDev {} commId {id} - Init START", self.handle, self.rank(), self.world(), self.device
-        );
+    /// Joins the ranks of an id, because of a call to `function`. Tells the log in NCCL's words.
+    pub(crate) fn join(&self, function: &str, id: &UniqueId) -> Result<(), Failure> {
+        let tell = |stage: &str| {
+            tracing::info!(
+                target: "ringsmith::init",
+                "{function} comm {:#x} rank {} nranks {} cudaDev {} nvmlDev {} busId 0 commId 0x{} - Init {stage}",
+                self.handle,
+                self.rank(),
+                self.world(),
+                self.device,
+                self.device,
+                id.to_string().trim_start_matches("id-")
+            );
+        };
+        tell("START");
         let joined = device::join(id, self.rank(), self.world(), &self.config);
         self.joined(joined)?;
-        tracing::info!(
-            target: "ringsmith::init",
-            "comm {:#x} rank {} nranks {} cudaDev {} commId {id} - Init COMPLETE", self.handle, self.rank(), self.world(), self.device
-        );
+        tell("COMPLETE");
         Ok(())
     }
 

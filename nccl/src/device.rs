@@ -65,10 +65,8 @@ pub(crate) fn check_memory(config: &Config, side: Side, address: usize, bytes: u
 }
 
 /// The number of the device that the calling thread has chosen. All of host memory is device 0.
-pub(crate) fn current(config: &Config) -> i32 {
-    match config.device {
-        DeviceKind::Cpu | DeviceKind::Cuda => 0,
-    }
+pub(crate) fn of_thread() -> i32 {
+    0
 }
 
 /// Joins the ranks of an id.

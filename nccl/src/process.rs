@@ -1,10 +1,11 @@
 //! What the process has once: settings, the log, and the roots of the ids that it has made.
 
-use crate::abi::Code;
+use crate::abi::{Code, VERSION_TEXT};
+use crate::device;
 use crate::outcome::Failure;
 use ringsmith_runtime::bootstrap::root::Root;
 use ringsmith_runtime::config::{Config, Warning};
-use ringsmith_runtime::log;
+use ringsmith_runtime::log::{self, Style};
 use ringsmith_runtime::unique_id::UniqueId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -23,7 +24,8 @@ fn read() -> Result<Config, String> {
     let read = Config::from_env();
     let fallback = Config::default();
     // The log tells of the settings that cannot be used, too.
-    if let Err(error) = log::install(read.as_ref().map_or(&fallback, |(config, _)| config)) {
+    let style = Style::Nccl { version: VERSION_TEXT, device: device::of_thread };
+    if let Err(error) = log::install_as(read.as_ref().map_or(&fallback, |(config, _)| config), style) {
         tracing::warn!(target: "ringsmith::env", "{error}");
     }
     // The library's own copy of the hook: a program that holds another one keeps it.

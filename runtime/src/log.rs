@@ -1,8 +1,8 @@
 //! The log as people read it: a subscriber for `tracing` events, for programs that have none.
 //!
 //! The library only emits events; it never installs this by itself. The command line calls
-//! [`install`]. Lines look like NCCL's: `host:pid:thread INFO bootstrap: text`. The target of an
-//! event is `ringsmith::SUBSYSTEM`. Warnings and errors are shown whatever the subsystem.
+//! [`install`], and libnccl.so.2 [`install_as`]. The target of an event is `ringsmith::SUBSYSTEM`. Warnings and
+//! errors are shown whatever the subsystem.
 
 use crate::bootstrap::host;
 use crate::config::Config;
@@ -108,10 +108,31 @@ impl Subsystems {
     }
 }
 
+/// How lines look.
+#[derive(Clone, Copy, Debug)]
+pub enum Style {
+    /// `host:pid:thread INFO bootstrap: text`
+    Ringsmith,
+    /// `host:pid:thread [device] NCCL INFO text`, as NCCL's own lines, for tools that read those.
+    Nccl {
+        /// What the first line says that this is.
+        version: &'static str,
+        /// The device of the calling thread.
+        device: fn() -> i32,
+    },
+}
+
 /// Makes this process log as the settings say, until it ends.
 ///
 /// Errors: `File` when the log's file cannot be opened; `Argument` when a subscriber is there already.
 pub fn install(config: &Config) -> Result<()> {
+    install_as(config, Style::Ringsmith)
+}
+
+/// The same with lines of another look.
+///
+/// Errors: as [`install`].
+pub fn install_as(config: &Config, style: Style) -> Result<()> {
     let sink: Box<dyn std::io::Write + Send> = match &config.debug_file {
         None => Box::new(std::io::stderr()),
         Some(pattern) => {
@@ -128,10 +149,16 @@ pub fn install(config: &Config) -> Result<()> {
         level: config.debug,
         subsystems: config.debug_subsystems.clone(),
         prefix: format!("{}:{}", host::name(), std::process::id()),
+        style,
         sink: Mutex::new(sink),
     };
     if config.debug == Level::Version || config.debug >= Level::Info {
-        lines.write(format_args!("ringsmith {}", env!("CARGO_PKG_VERSION")));
+        match style {
+            Style::Ringsmith => lines.write(format_args!("ringsmith {}", env!("CARGO_PKG_VERSION"))),
+            Style::Nccl { version, device } => {
+                lines.write(format_args!("[{}] NCCL INFO {version}", device()));
+            }
+        }
     }
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines)).map_err(|_| {
         Error::Argument {
@@ -163,6 +190,7 @@ struct Lines {
     level: Level,
     subsystems: Subsystems,
     prefix: String,
+    style: Style,
     sink: Mutex<Box<dyn std::io::Write + Send>>,
 }
 
@@ -192,7 +220,25 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
         event.record(&mut text);
         let metadata = event.metadata();
         let subsystem = metadata.target().trim_start_matches("ringsmith::");
-        self.write(format_args!("{} {subsystem}: {}{}", metadata.level(), text.message, text.fields));
+        let Text { message, fields } = text;
+        match self.style {
+            Style::Ringsmith => {
+                self.write(format_args!("{} {subsystem}: {message}{fields}", metadata.level()));
+            }
+            Style::Nccl { device, .. } => {
+                let level = nccl_level(metadata.level());
+                self.write(format_args!("[{}] NCCL {level} {message}{fields}", device()));
+            }
+        }
+    }
+}
+
+/// What NCCL calls a level; it has no word for errors.
+fn nccl_level(level: &tracing::Level) -> &'static str {
+    match *level {
+        tracing::Level::ERROR | tracing::Level::WARN => "WARN",
+        tracing::Level::INFO => "INFO",
+        tracing::Level::DEBUG | tracing::Level::TRACE => "TRACE",
     }
 }
 

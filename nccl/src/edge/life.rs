@@ -90,6 +90,7 @@ unsafe fn configured(
 /// # Safety
 /// `place` is null or writable; `config` as [`configured`] has it.
 unsafe fn begin_rank(
+    function: &'static str,
     place: *mut Handle,
     id: &UniqueIdBytes,
     (world, rank): (c_int, c_int),
@@ -103,10 +104,10 @@ unsafe fn begin_rank(
         let (world, rank) = arguments::place(world, rank)?;
         device::check(&config)?;
         let id = UniqueId::from_bytes(&id.0).map_err(|error| Failure::argument(error.to_string()))?;
-        let number = device::current(&config);
+        let number = device::of_thread();
         let comm = registry::add(Comm::starting(rank, world, number, blocking, config));
         let joining = comm.clone();
-        let done = group::job(&comm, move || joining.join(&id)).inspect_err(|_| forget(&comm))?;
+        let done = group::job(&comm, move || joining.join(function, &id)).inspect_err(|_| forget(&comm))?;
         // SAFETY: the caller's promise.
         unsafe { put("comm", place, comm.handle as Handle) }?;
         Ok(done)
@@ -185,7 +186,7 @@ exports! {
     }
 
     fn ncclCommInitRank, pncclCommInitRank(comm: *mut Handle, world: c_int, id: UniqueIdBytes, rank: c_int) {
-        begin_rank(comm, &id, (world, rank), std::ptr::null())
+        begin_rank("ncclCommInitRank", comm, &id, (world, rank), std::ptr::null())
     }
 
     fn ncclCommInitRankConfig, pncclCommInitRankConfig(
@@ -195,7 +196,7 @@ exports! {
         rank: c_int,
         config: *const ConfigFields,
     ) {
-        begin_rank(comm, &id, (world, rank), config)
+        begin_rank("ncclCommInitRankConfig", comm, &id, (world, rank), config)
     }
 
     fn ncclCommInitRankScalable, pncclCommInitRankScalable(
@@ -212,7 +213,7 @@ exports! {
         }
         // One root serves every rank: the first id is enough, and the same everywhere.
         let id = get("commIds", first_id)?;
-        begin_rank(comm, &id, (world, rank), config)
+        begin_rank("ncclCommInitRankScalable", comm, &id, (world, rank), config)
     }
 
     fn ncclCommInitAll, pncclCommInitAll(comms: *mut Handle, count: c_int, devices: *const c_int) {
@@ -232,7 +233,7 @@ exports! {
             let made: Vec<Arc<Comm>> = (0..).zip(numbers).map(starting).collect();
             let join = |comm: &Arc<Comm>| {
                 let joining = comm.clone();
-                (comm.clone(), Box::new(move || joining.join(&id)) as Job)
+                (comm.clone(), Box::new(move || joining.join("ncclCommInitAll", &id)) as Job)
             };
             let done = group::jobs(made.iter().map(join).collect()).inspect_err(|_| made.iter().for_each(forget))?;
             for (at, comm) in made.iter().enumerate() {

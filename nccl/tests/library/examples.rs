@@ -45,9 +45,16 @@ pub(crate) fn two_ranks(programs: &Programs) -> Outcome {
     for (rank, one) in ended.iter().enumerate() {
         check(one.status.success(), "a rank fails", &ended)?;
         check(one.text.contains(&format!("rank {rank}: 3 6 9 12\n")), "a rank prints other sums", &ended)?;
-        for line in
-            ["Init START", "Init COMPLETE", "(arguments ", ", topology ", ", connections ", ", proxies "]
-        {
+        for line in [
+            "[0] NCCL INFO NCCL version 2.28.9+ringsmith",
+            "[0] NCCL INFO ncclCommInitRank comm 0x",
+            "Init START",
+            "Init COMPLETE",
+            "(arguments ",
+            ", topology ",
+            ", connections ",
+            ", proxies ",
+        ] {
             check(one.text.contains(line), &format!("the log does not say {line:?}"), &ended)?;
         }
     }
@@ -76,7 +83,8 @@ pub(crate) fn invented_settings(programs: &Programs) -> Outcome {
         for (name, meant) in
             [("NCCL_TOPODUMP_FILE", "NCCL_TOPO_DUMP_FILE"), ("NCCL_PROXY_DEBUG", "did you mean NCCL_DEBUG?")]
         {
-            let is_told = |line: &str| line.contains("WARN") && line.contains(name) && line.contains(meant);
+            let is_told =
+                |line: &str| line.contains("[0] NCCL WARN") && line.contains(name) && line.contains(meant);
             check(one.text.lines().any(is_told), &format!("nobody says {meant} for {name}"), &ended)?;
         }
     }
@@ -100,7 +108,8 @@ pub(crate) fn log_lines(programs: &Programs) -> Outcome {
     let ended = run(programs, "log_lines", "two_ranks", &settings)?;
     for one in &ended {
         check(one.status.success(), "a rank fails", &ended)?;
-        let line = one.text.lines().find(|line| line.contains("AllReduce: opCount 0 sendbuff 0x"));
+        let line =
+            one.text.lines().find(|line| line.contains("[0] NCCL INFO AllReduce: opCount 0 sendbuff 0x"));
         let Some(line) = line else { return check(false, "the call is not logged", &ended) };
         check(
             line.contains(" count 4 datatype 7 op 0 root 0 comm 0x"),

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* How often something is drawn; RINGSMITH_TEST_WHOLE draws longer. */
-enum { ROUNDS = 120, MANY_ROUNDS = 20000, MOST_RANKS = 8, MOST_MESSAGES = 3 };
+enum { ROUNDS = 120, MANY_ROUNDS = 8000, MOST_RANKS = 8, MOST_MESSAGES = 3 };
 
 static uint64_t state;
 
