@@ -47,10 +47,34 @@ pub(crate) trait Ranks: Send + Sync {
 pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     match config.device {
         DeviceKind::Cpu => Ok(()),
-        DeviceKind::Cuda => Err(Failure::usage(
-            "libnccl.so.2 does not work on GPUs in this version: GPUs come next; set RINGSMITH_DEVICE=cpu for buffers in \
-             host memory",
-        )),
+        DeviceKind::Cuda => Err(no_gpus()),
+    }
+}
+
+fn no_gpus() -> Failure {
+    Failure::usage(
+        "libnccl.so.2 does not work on GPUs in this version: GPUs come next; set RINGSMITH_DEVICE=cpu for buffers in host \
+         memory",
+    )
+}
+
+/// Allocates memory that ranks can use.
+///
+/// Errors: none to be had.
+pub(crate) fn allocate(config: &Config, bytes: usize) -> Result<usize, Failure> {
+    match config.device {
+        DeviceKind::Cpu => memory::allocate(bytes),
+        DeviceKind::Cuda => Err(no_gpus()),
+    }
+}
+
+/// Frees what [`allocate`] gave.
+///
+/// Errors: it did not give it, or it was freed before.
+pub(crate) fn free(config: &Config, address: usize) -> Result<(), Failure> {
+    match config.device {
+        DeviceKind::Cpu => memory::free(address),
+        DeviceKind::Cuda => Err(no_gpus()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Communicators: ids, initialisation, division, farewell.
 
-use super::{Handle, get, grouped, memory, on, put, text};
+use super::{Handle, get, grouped, on, put, text};
 use crate::abi::{
     CONFIG_MAGIC, ConfigFields, NO_COLOR, SHRINK_ABORT, SMALLEST_CONFIG_BYTES, SimInfo, UNDEFINED,
     UniqueIdBytes,
@@ -378,13 +378,12 @@ exports! {
 
     fn ncclMemAlloc, pncclMemAlloc(place: *mut *mut c_void, bytes: usize) {
         put("ptr", place, std::ptr::null_mut())?;
-        device::check(process::settings()?)?;
-        put("ptr", place, memory::allocate(bytes)? as *mut c_void)
+        put("ptr", place, device::allocate(process::settings()?, bytes)? as *mut c_void)
     }
 
     fn ncclMemFree, pncclMemFree(address: *mut c_void) {
         if !address.is_null() {
-            memory::free(address as usize)?;
+            device::free(process::settings()?, address as usize)?;
         }
         Ok(Done::Now)
     }

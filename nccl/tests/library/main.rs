@@ -54,6 +54,17 @@ const TRIALS: [&str; 29] = [
     "device_interface",
 ];
 const WORLDS: [u32; 3] = [1, 2, 4];
+/// Trials that also run without shared memory: a C program has no protection against SIGPIPE but the library's.
+const OVER_SOCKETS: [&str; 4] = ["random_calls", "lost_peer", "abort_ends_a_wait", "different_counts"];
+
+/// What carries messages between the ranks of a trial.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carrier {
+    /// Shared memory, as ranks of one host have it.
+    Memory,
+    /// TCP.
+    Sockets,
+}
 
 fn main() {
     let mut arguments = Arguments::from_args();
@@ -75,8 +86,17 @@ fn main() {
     add("every_trial_is_run".to_owned(), Box::new(every_trial));
     for trial in TRIALS {
         for world in WORLDS {
-            add(format!("{trial}/{world}"), Box::new(move |programs| conform(programs, trial, world)));
+            add(
+                format!("{trial}/{world}"),
+                Box::new(move |programs| conform(programs, trial, world, Carrier::Memory)),
+            );
         }
+    }
+    for trial in OVER_SOCKETS {
+        add(
+            format!("{trial}/3/sockets"),
+            Box::new(move |programs| conform(programs, trial, 3, Carrier::Sockets)),
+        );
     }
     let others: [Named; 10] = [
         ("header_and_library_agree", header::numbers),
@@ -103,13 +123,16 @@ fn seed() -> String {
 }
 
 /// One trial in some processes.
-fn conform(programs: &Programs, trial: &str, world: u32) -> Outcome {
+fn conform(programs: &Programs, trial: &str, world: u32, carrier: Carrier) -> Outcome {
     let seed = seed();
     let folder = programs.folder(&format!("{trial}-{world}"))?;
     let ranks = Ranks::start(world, |rank| {
         let mut command = programs.command(programs.conformance());
         command.args([trial, &rank.to_string(), &world.to_string()]).arg(&folder);
         command.env("RINGSMITH_TEST_SEED", &seed);
+        if carrier == Carrier::Sockets {
+            command.env("RINGSMITH_SHM_DISABLE", "1");
+        }
         command.envs(std::env::var_os("RINGSMITH_TEST_WHOLE").map(|value| ("RINGSMITH_TEST_WHOLE", value)));
         command
     })?;
