@@ -42,6 +42,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   ringsmith topo --topo hgx-h100 --nodes 4
   ringsmith topo --topo system.xml --dump system.topo
+  ringsmith topo --topo dgx1v --svg dgx1v.svg
   ringsmith topo --topo node0.xml --topo node1.xml --json")]
     Topo(TopoArguments),
     /// Expands a program to the flat schedule for a number of ranks
@@ -199,6 +200,9 @@ pub(crate) struct TopoArguments {
     /// Writes the description here, as NCCL's XML if the name ends in .xml, else as .topo
     #[arg(long, value_name = "FILE")]
     pub(crate) dump: Option<PathBuf>,
+    /// Draws it into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,5 +1,6 @@
 //! Pure functions: planning, lowering, emission. Nothing here reads a file, a clock or the environment.
 
+pub mod channels;
 pub mod emit;
 pub mod exchange;
 pub mod import;

@@ -2,6 +2,7 @@
 
 use crate::corpus;
 use crate::mutate::{self, Random};
+use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::import::{self, Described};
 use ringsmith_compiler::lower::{self, Options};
 use ringsmith_ir::diagnostic::Diagnostic;
@@ -36,7 +37,7 @@ pub(crate) const ALL: [Target; 4] = [
     },
     Target {
         name: "topology",
-        what: "damaged descriptions of machines, as text and as XML: reading, writing, paths",
+        what: "damaged descriptions of machines, as text and as XML: reading, writing, paths, rings",
         prepare: topologies,
     },
     Target { name: "frame", what: "damaged frames of the bootstrap: decoding", prepare: frames },
@@ -186,6 +187,11 @@ fn check_topology(input: &str) {
     assert!(again == topology, "a topology reads back as another");
     for machine in &topology.machines {
         Paths::of(machine);
+    }
+    if topology.gpu_count() <= 64 {
+        let channels = Channels::of(&topology);
+        let all = usize::try_from(topology.gpu_count()).expect("so few");
+        assert!((0..channels.ring_count()).all(|ring| channels.ring(ring).count() == all));
     }
     if let Ok(written) = import::write_topology(&topology) {
         import::read_topology("fuzz", &written).expect("a topology written as XML reads back");

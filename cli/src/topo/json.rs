@@ -1,5 +1,6 @@
 //! A topology as programs read it: one object.
 
+use ringsmith_compiler::channels::{Channel, Channels, Within};
 use ringsmith_compiler::import::Graphs;
 use ringsmith_ir::topology::paths::{Path, PathKind, Paths};
 use ringsmith_ir::topology::{Kind, Machine, Rate, Topology, bandwidth, remarks};
@@ -12,6 +13,10 @@ pub(super) struct Whole {
     nodes: u32,
     gpus: u64,
     machines: Vec<OneMachine>,
+    rings: usize,
+    ring_gbs: f64,
+    trees: usize,
+    tree_gbs: f64,
     assumed: Vec<String>,
 }
 
@@ -25,6 +30,10 @@ struct OneMachine {
     ports: Vec<OnePort>,
     links: Vec<OneLink>,
     paths: Vec<OnePath>,
+    rings: Vec<OneChannel>,
+    trees: Vec<OneChannel>,
+    rails: Vec<OneRail>,
+    unused: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -64,26 +73,46 @@ struct OnePath {
     through: Option<String>,
 }
 
+#[derive(Serialize)]
+struct OneChannel {
+    gpus: Vec<String>,
+    port: Option<String>,
+    kind: &'static str,
+    port_kind: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct OneRail {
+    gpu: String,
+    ports: Vec<String>,
+    kind: &'static str,
+    bandwidth_gbs: f64,
+}
+
 fn gbs(rate: Rate) -> f64 {
     rate.0 as f64 / 1000.0
 }
 
 /// The object of a topology.
-pub(super) fn of(topology: &Topology) -> Whole {
+pub(super) fn of(topology: &Topology, channels: &Channels) -> Whole {
     let machine = |(index, machine): (usize, &Machine)| {
         let of_it = topology.nodes.iter().filter(|nodes| nodes.machine == index);
-        of_machine(machine, of_it.map(|nodes| nodes.count).sum())
+        of_machine(machine, of_it.map(|nodes| nodes.count).sum(), &channels.machines[index])
     };
     Whole {
         topology: topology.name.clone(),
         nodes: topology.node_count(),
         gpus: topology.gpu_count(),
         machines: topology.machines.iter().enumerate().map(machine).collect(),
+        rings: channels.ring_count(),
+        ring_gbs: gbs(channels.ring_rate),
+        trees: channels.tree_count(),
+        tree_gbs: gbs(channels.tree_rate),
         assumed: remarks(topology),
     }
 }
 
-fn of_machine(machine: &Machine, nodes: u32) -> OneMachine {
+fn of_machine(machine: &Machine, nodes: u32, within: &Within) -> OneMachine {
     let paths = Paths::of(machine);
     let bus = |device| machine.devices[device].pci.as_ref().map(|pci| pci.bus.clone());
     let name = machine.names();
@@ -105,6 +134,12 @@ fn of_machine(machine: &Machine, nodes: u32) -> OneMachine {
         count: link.count,
         bandwidth_gbs: gbs(bandwidth::of_link(machine, link)),
     });
+    let rails = within.rails.iter().map(|rail| OneRail {
+        gpu: format!("g{}", rail.gpu),
+        ports: rail.ports.iter().map(|port| machine.port_name(paths.ports[*port])).collect(),
+        kind: rail.kind.name(),
+        bandwidth_gbs: gbs(rail.rate),
+    });
     OneMachine {
         name: machine.name.clone(),
         nodes,
@@ -114,6 +149,19 @@ fn of_machine(machine: &Machine, nodes: u32) -> OneMachine {
         ports: ports.collect(),
         links: links.collect(),
         paths: all_paths(machine, &paths),
+        rings: within.rings.iter().map(|ring| of_channel(machine, ring)).collect(),
+        trees: within.trees.iter().map(|tree| of_channel(machine, tree)).collect(),
+        rails: rails.collect(),
+        unused: within.unused.clone(),
+    }
+}
+
+fn of_channel(machine: &Machine, channel: &Channel) -> OneChannel {
+    OneChannel {
+        gpus: channel.gpus.iter().map(|gpu| format!("g{gpu}")).collect(),
+        port: channel.port.map(|port| machine.port_name(machine.ports()[port])),
+        kind: channel.kind.name(),
+        port_kind: channel.port_kind.map(PathKind::name),
     }
 }
 

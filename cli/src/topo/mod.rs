@@ -1,19 +1,24 @@
 //! `topo`: what a machine is made of, and what every pair of its devices gets.
 //!
-//! Reads descriptions, asks the compiler and the language about them, and prints. [`text`] is for
-//! people, [`json`] for programs.
+//! Reads descriptions, asks the compiler and the language about them, and prints. [`text`] and
+//! [`picture`] are for people, [`json`] for programs.
 
+mod channels;
 mod json;
+mod layout;
+mod picture;
+mod svg;
 mod text;
 
 use crate::arguments::TopoArguments;
-use crate::input::Input;
+use crate::input::{Input, name_of};
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::Output;
+use crate::written;
+use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::import::{self, Described, Graphs};
 use ringsmith_compiler::machines::{self, KNOWN};
 use ringsmith_ir::topology::{self, MAX_NODES, Topology};
-use std::fs;
 use std::path::Path;
 
 /// Runs `topo`.
@@ -30,11 +35,15 @@ pub(crate) fn run(arguments: &TopoArguments) -> Result {
     if let Some(path) = &arguments.dump {
         dump(&topology, path)?;
     }
+    let channels = Channels::of(&topology);
+    if let Some(path) = &arguments.svg {
+        written::whole(path, picture::of(&topology, &channels).as_bytes())?;
+    }
     let mut output = Output::new();
     if arguments.json {
-        output.json(&json::of(&topology))?;
+        output.json(&json::of(&topology, &channels))?;
     } else {
-        output.text(&text::of(&topology))?;
+        output.text(&text::of(&topology, &channels))?;
     }
     output.flush()?;
     Ok(Outcome::Done)
@@ -50,7 +59,8 @@ fn described(path: &Path) -> Result<Option<Described>> {
     if looks_like_a_name {
         let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
         return Err(Failure::unusable(format_args!(
-            "there is no machine {name} and no file of that name; known machines are {}",
+            "there is no machine {} and no file of that name; known machines are {}",
+            name_of(path),
             names.join(", ")
         )));
     }
@@ -91,14 +101,15 @@ fn dump(topology: &Topology, path: &Path) -> Result<()> {
     } else {
         topology::print(topology)
     };
-    fs::write(path, text).map_err(|e| Failure::unusable(format_args!("cannot write {}: {e}", path.display())))
+    written::whole(path, text.as_bytes())
 }
 
 fn show_graphs(path: &Path, graphs: &Graphs, arguments: &TopoArguments) -> Result {
-    if arguments.topo.len() > 1 || arguments.dump.is_some() || arguments.nodes > 1 {
+    if arguments.topo.len() > 1 || arguments.dump.is_some() || arguments.svg.is_some() || arguments.nodes > 1
+    {
         return Err(Failure::unusable(format_args!(
-            "{} holds rings and trees and describes no machine: it cannot be joined, multiplied or dumped",
-            path.display()
+            "{} holds rings and trees and describes no machine: it cannot be joined, multiplied, dumped or drawn",
+            name_of(path)
         )));
     }
     let mut output = Output::new();

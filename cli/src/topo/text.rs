@@ -1,6 +1,7 @@
 //! A topology as people read it: the tree of each machine, a table of paths, what is assumed.
 
 use crate::output::harmless;
+use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::import::Graphs;
 use ringsmith_ir::topology::paths::{Path, PathKind, Paths};
 use ringsmith_ir::topology::{Device, Kind, Machine, Topology, bandwidth, remarks};
@@ -14,7 +15,7 @@ const TABLE_GPUS: usize = 16;
 const TREE_DEVICES: usize = 96;
 
 /// The text of a topology.
-pub(super) fn of(topology: &Topology) -> String {
+pub(super) fn of(topology: &Topology, channels: &Channels) -> String {
     let mut text = String::new();
     let nodes = topology.node_count();
     let gpus = topology.gpu_count();
@@ -42,6 +43,7 @@ pub(super) fn of(topology: &Topology) -> String {
         links(&mut text, machine);
         paths(&mut text, machine);
     }
+    super::channels::of(&mut text, topology, channels);
     let remarks = remarks(topology);
     if !remarks.is_empty() {
         text.push_str("\nassumed\n");

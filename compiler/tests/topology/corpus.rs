@@ -3,6 +3,7 @@
 use crate::round_trips::{same_after_text, same_after_xml};
 use libtest_mimic::{Failed, Trial};
 use ringsmith_compiler::import::{Described, read};
+use ringsmith_ir::topology::Topology;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -36,7 +37,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 
 fn check(file: &Path) -> Result<(), Failed> {
     let text = std::fs::read_to_string(file)?;
-    match read("corpus", &text).map_err(|wrong| format!("{wrong:?}"))? {
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    match read(&name, &text).map_err(|wrong| format!("{wrong:?}"))? {
         Described::Graphs(graphs) => {
             assert!(graphs.graphs.iter().all(|graph| !graph.channels.is_empty()));
         }
@@ -47,7 +49,29 @@ fn check(file: &Path) -> Result<(), Failed> {
             assert_eq!(topology.gpu_count(), expected as u64, "a GPU was lost");
             same_after_text(&topology);
             same_after_xml(&topology);
+            rings_and_trees(&topology);
         }
     }
     Ok(())
+}
+
+/// Rings and trees reach all GPUs, of one node and of two; what they leave out has a reason.
+fn rings_and_trees(topology: &Topology) {
+    for nodes in [1, 2] {
+        let cluster = topology.clone().times(nodes).expect("few nodes");
+        let found = crate::channels::of(&cluster);
+        let ports: usize = cluster.machines.iter().map(|machine| machine.ports().len()).min().unwrap_or(0);
+        assert_eq!(found.ring_count() > 0, nodes == 1 || ports > 0, "{:?}", found.machines);
+        println!(
+            "{nodes} x {}: {} GPUs, {ports} ports; {} rings of {} ({:?}), {} trees of {}; {:?}",
+            topology.name,
+            topology.gpu_count(),
+            found.ring_count(),
+            found.ring_rate,
+            found.machines[0].rings.first().map(|ring| (ring.kind, ring.port_kind)),
+            found.tree_count(),
+            found.tree_rate,
+            found.machines[0].unused
+        );
+    }
 }

@@ -4,6 +4,7 @@
 //! Files of other projects are read from the folder that `RINGSMITH_TEST_CORPUS` names, and all below
 //! it; without it those trials report themselves skipped.
 
+mod channels;
 mod corpus;
 mod files;
 mod round_trips;
@@ -14,6 +15,7 @@ fn main() {
     let mut trials = Vec::new();
     trials.extend(files::trials());
     trials.extend(round_trips::trials());
+    trials.extend(channels::trials());
     trials.extend(corpus::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

@@ -345,6 +345,40 @@ impl Machine {
         matches!(self.devices[at].kind, Kind::Cpu(_)).then_some(at)
     }
 
+    /// The same machine without names, addresses and what is carried: machines of equal shape have equal
+    /// paths.
+    pub fn shape(&self) -> Self {
+        let mut hosts = BTreeMap::new();
+        let gpus: BTreeMap<Device, u32> = self.gpus().into_iter().zip(0..).collect();
+        let mut shape = self.clone();
+        shape.name.clear();
+        for (device, data) in shape.devices.iter_mut() {
+            if let Some(pci) = &mut data.pci {
+                pci.bus.clear();
+                pci.carried.clear();
+            }
+            match &mut data.kind {
+                Kind::Cpu(cpu) => {
+                    let count = hosts.len();
+                    let number = *hosts.entry(std::mem::take(&mut cpu.host)).or_insert(count);
+                    cpu.host = number.to_string();
+                    cpu.carried.clear();
+                }
+                Kind::Gpu(gpu) => {
+                    (gpu.rank, gpu.dev) = (None, gpus.get(&device).copied());
+                    gpu.carried.clear();
+                }
+                Kind::Nic(nic) => {
+                    for port in &mut nic.ports {
+                        *port = Port { speed_mbit_per_s: port.speed_mbit_per_s, ..Port::default() };
+                    }
+                }
+                Kind::Bridge | Kind::Switch | Kind::Other => (),
+            }
+        }
+        shape
+    }
+
     /// What the host of a device is called; none for what hangs below no CPU.
     pub fn host_of(&self, device: Device) -> Option<&str> {
         match &self.devices[self.cpu_of(device)?].kind {
