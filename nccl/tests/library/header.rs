@@ -5,7 +5,6 @@ use crate::programs::{self, Programs, SONAME, ran, root};
 use libtest_mimic::Failed;
 use nccl::abi::{self, Code, ConfigFields, SimInfo, UniqueIdBytes};
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::mem::offset_of;
 use std::process::Command;
 
@@ -53,7 +52,7 @@ const CALLERS: [(&str, &str); 3] = [
 ];
 
 /// Expressions of C and what they must be: the library's own numbers.
-fn table() -> Vec<(String, i64)> {
+pub(crate) fn table() -> Vec<(String, i64)> {
     let mut table: Vec<(String, i64)> = Vec::new();
     let mut add = |name: &str, value: i64| table.push((name.to_owned(), value));
     add("NCCL_VERSION_CODE", abi::VERSION.into());
@@ -142,28 +141,40 @@ fn table() -> Vec<(String, i64)> {
     table
 }
 
-/// Numbers, sizes and offsets of the header are the library's.
-pub(crate) fn numbers(programs: &Programs) -> Outcome {
+/// A program that prints the values of a table's expressions, one a line.
+pub(crate) fn printing(table: &[(String, i64)]) -> String {
     let mut text =
         String::from("#include <nccl.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n");
-    for (expression, _) in table() {
-        writeln!(text, "    printf(\"%lld\\n\", (long long)({expression}));")?;
+    for (expression, _) in table {
+        text += &format!("    printf(\"%lld\\n\", (long long)({expression}));\n");
     }
-    text.push_str("    return 0;\n}\n");
-    let source = programs.folder("numbers")?.join("numbers.c");
-    std::fs::write(&source, text)?;
-    let printed = ran(&mut programs.command(programs.link("numbers/program", &[source])?))?;
-    let mut wrong = Vec::new();
-    let table = table();
-    if printed.lines().count() != table.len() {
-        return Err(format!("{} lines instead of {}", printed.lines().count(), table.len()).into());
+    text + "    return 0;\n}\n"
+}
+
+/// What was printed is what a table says.
+pub(crate) fn compare(table: &[(String, i64)], printed: &str) -> Outcome {
+    let lines: Vec<&str> = printed.lines().collect();
+    if lines.len() != table.len() {
+        return Err(format!("{} lines instead of {}", lines.len(), table.len()).into());
     }
-    for ((expression, expected), line) in table.iter().zip(printed.lines()) {
-        if line != expected.to_string() {
-            wrong.push(format!("{expression} is {line} in include/nccl.h and {expected} in nccl/src/abi.rs"));
-        }
-    }
+    let wrong: Vec<String> = table
+        .iter()
+        .zip(lines)
+        .filter(|((_, expected), line)| *line != expected.to_string())
+        .map(|((expression, expected), line)| {
+            format!("{expression} is {line} in the header and {expected} in nccl/src/abi.rs")
+        })
+        .collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
+}
+
+/// Numbers, sizes and offsets of the header are the library's.
+pub(crate) fn numbers(programs: &Programs) -> Outcome {
+    let table = table();
+    let source = programs.folder("numbers")?.join("numbers.c");
+    std::fs::write(&source, printing(&table))?;
+    let program = programs.link("numbers/program", &[source])?;
+    compare(&table, &ran(&mut programs.command(program))?)
 }
 
 /// The header is understood as C of 1999 and of today, and as C++ where there is a compiler, without a warning.

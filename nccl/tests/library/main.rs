@@ -8,6 +8,7 @@
 mod examples;
 mod header;
 mod job;
+mod nvidia;
 mod programs;
 
 use job::Ranks;
@@ -113,6 +114,20 @@ fn main() {
     for (name, run) in others {
         add(name.to_owned(), Box::new(run));
     }
+    let programs = programs.clone();
+    trials.push(Trial::ignorable_test("beside_nvidias_header", move || {
+        let Some(folder) = nvidia::folder() else {
+            return Ok(Completion::ignored_with(
+                "RINGSMITH_TEST_NCCL_INCLUDE names no folder with NVIDIA's nccl.h",
+            ));
+        };
+        if !programs::has_compiler() {
+            return Ok(Completion::ignored_with("no gcc here"));
+        }
+        let built = programs.get_or_init(Programs::build).as_ref().map_err(Failed::from)?;
+        nvidia::compare(built, &folder)?;
+        Ok(Completion::Completed)
+    }));
     libtest_mimic::run(&arguments, trials).exit();
 }
 

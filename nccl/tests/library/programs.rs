@@ -41,6 +41,11 @@ impl Programs {
         self.folder.join("conformance")
     }
 
+    /// Where the library lies under its name.
+    pub(crate) fn library_folder(&self) -> PathBuf {
+        self.folder.join("lib")
+    }
+
     /// An empty folder for the ranks of a trial to meet in.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, Failed> {
         let folder = self.folder.join(name);
