@@ -114,7 +114,7 @@ fn main() {
     for (name, run) in others {
         add(name.to_owned(), Box::new(run));
     }
-    let programs = programs.clone();
+    let built = programs.clone();
     trials.push(Trial::ignorable_test("beside_nvidias_header", move || {
         let Some(folder) = nvidia::folder() else {
             return Ok(Completion::ignored_with(
@@ -124,11 +124,14 @@ fn main() {
         if !programs::has_compiler() {
             return Ok(Completion::ignored_with("no gcc here"));
         }
-        let built = programs.get_or_init(Programs::build).as_ref().map_err(Failed::from)?;
+        let built = built.get_or_init(Programs::build).as_ref().map_err(Failed::from)?;
         nvidia::compare(built, &folder)?;
         Ok(Completion::Completed)
     }));
-    libtest_mimic::run(&arguments, trials).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Nothing is dropped once the process exits: what was built goes now.
+    drop(programs);
+    conclusion.exit();
 }
 
 /// The seed of trials that draw: `RINGSMITH_TEST_SEED`, or another one every time.
