@@ -1,7 +1,8 @@
 //! What a communicator works on: the one place where a kind of device is plugged in.
 //!
-//! Host memory is here; ranks on GPUs come next, over the runtime's `GpuCommunicator`, as another
-//! implementation of [`Ranks`] and another arm of [`join`].
+//! Host memory is here. Another kind is another implementation of [`Ranks`] and an arm in every function below
+//! that looks at [`DeviceKind`]; what groups, handles and argument checks do is the same for all. Addresses are
+//! numbers until [`Ranks::run`], and every operation names the stream that its caller gave.
 
 use crate::arguments::Side;
 use crate::edge::memory;
@@ -127,7 +128,7 @@ struct HostRanks {
 }
 
 impl HostRanks {
-    fn part(part: Part) -> Arc<dyn Ranks> {
+    fn part(part: Part<Communicator>) -> Arc<dyn Ranks> {
         Arc::new(Self { communicator: part.communicator, _root: Hold::new(part.root.map(Arc::new)) })
     }
 }

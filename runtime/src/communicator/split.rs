@@ -13,9 +13,9 @@ use crate::unique_id::{UNIQUE_ID_BYTES, UniqueId};
 
 /// A communicator of some ranks, as one of them has it.
 #[derive(Debug)]
-pub struct Part {
+pub struct Part<C> {
     /// The communicator.
-    pub communicator: Communicator,
+    pub communicator: C,
     /// The root, in the process of the part's first rank: to be kept until the communicator is gone.
     pub root: Option<Root>,
 }
@@ -23,13 +23,15 @@ pub struct Part {
 /// What a rank says of itself: colour or none, and key.
 type Wish = (Option<u32>, i32);
 
-/// See [`Communicator::split`].
-pub(super) fn split(
+/// See [`Communicator::split`]. The new communicator is of any kind: `init` joins it with an id, a rank and the
+/// number of ranks, and its settings.
+pub(super) fn split<C>(
     bootstrap: &Bootstrap,
     color: Option<u32>,
     key: i32,
     config: &Config,
-) -> Result<Option<Part>, Error> {
+    init: impl FnOnce(&UniqueId, u32, u32, &Config) -> Result<C, Error>,
+) -> Result<Option<Part<C>>, Error> {
     let config = elsewhere(config);
     let wishes: Vec<Wish> =
         bootstrap.all_gather("split", &to_bytes((color, key)))?.iter().map(|b| from_bytes(b)).collect();
@@ -53,12 +55,17 @@ pub(super) fn split(
             (id, None)
         }
     };
-    let communicator = join(&id, bootstrap.rank(), &members, &config)?;
+    let rank = position(&members, bootstrap.rank());
+    let communicator = init(&id, rank, members.len() as u32, &config)?;
     Ok(Some(Part { communicator, root }))
 }
 
 /// See [`Communicator::shrink`].
-pub(super) fn shrink(communicator: &Communicator, without: &[u32], config: &Config) -> Result<Part, Error> {
+pub(super) fn shrink(
+    communicator: &Communicator,
+    without: &[u32],
+    config: &Config,
+) -> Result<Part<Communicator>, Error> {
     let (rank, world) = (communicator.rank, communicator.world);
     let refuse = |detail: String| Err(Error::Argument { operation: "shrink", detail });
     if let Some(stranger) = without.iter().find(|stranger| **stranger >= world) {
@@ -70,12 +77,14 @@ pub(super) fn shrink(communicator: &Communicator, without: &[u32], config: &Conf
     let members: Vec<u32> = (0..world).filter(|member| !without.contains(member)).collect();
     let leader = members[0];
     let config = elsewhere(config);
+    let init =
+        |id: &UniqueId| Communicator::init(id, position(&members, rank), members.len() as u32, &config);
     // Zeros are no id: they say that there is none, and why stands in the leader's own error.
     let mut bytes = [0; UNIQUE_ID_BYTES];
     if rank != leader {
         communicator.recv(leader, &mut bytes)?;
         let id = UniqueId::from_bytes(&bytes).map_err(|_| no_id("shrink", leader, "its error says why"))?;
-        return Ok(Part { communicator: join(&id, rank, &members, &config)?, root: None });
+        return Ok(Part { communicator: init(&id)?, root: None });
     }
     let made = UniqueId::create(&config);
     if let Ok((id, _)) = &made {
@@ -85,7 +94,7 @@ pub(super) fn shrink(communicator: &Communicator, without: &[u32], config: &Conf
         members[1..].iter().map(|peer| Call::Send { peer: *peer, data: &bytes }).collect();
     communicator.run_group(&mut calls)?;
     let (id, root) = made?;
-    Ok(Part { communicator: join(&id, rank, &members, &config)?, root: Some(root) })
+    Ok(Part { communicator: init(&id)?, root: Some(root) })
 }
 
 /// Settings without the place where the old communicator's ranks met, which is taken.
@@ -100,11 +109,10 @@ fn no_id(operation: &str, leader: u32, why: &str) -> Error {
     Error::Unsupported { operation: operation.to_owned(), detail }
 }
 
-/// Joins the ranks that `members` names by their old numbers, as the one whose old number is `rank`.
-fn join(id: &UniqueId, rank: u32, members: &[u32], config: &Config) -> Result<Communicator, Error> {
+/// The rank that a member has in the new communicator.
+fn position(members: &[u32], rank: u32) -> u32 {
     let position = members.iter().position(|member| *member == rank);
-    let rank = position.expect("a rank is a member of its own part") as u32;
-    Communicator::init(id, rank, members.len() as u32, config)
+    position.expect("a rank is a member of its own part") as u32
 }
 
 /// The ranks of a colour, in the order of the new communicator.
