@@ -3,7 +3,7 @@
 //! A node's channels are found once for each machine that differs, whatever the number of its nodes:
 //! each goes through all GPUs of the node, and enters and leaves it through one port of a network card,
 //! the same one on every node, so that messages stay on their rail. Nodes follow each other in their
-//! order. [`rings`] has the search, [`trees`] what is made of a ring's order for trees, [`rails`] which
+//! order. `rings` has the search, [`trees`] what is made of a ring's order for trees, `rails` which
 //! port each GPU is best served by.
 //!
 //! Searches are bounded and iterative, and a function of their arguments. They follow NCCL's
