@@ -40,6 +40,7 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Shows a machine: its devices, what joins them, and what every pair of them gets
     #[command(after_help = "Examples:
+  ringsmith topo
   ringsmith topo --topo hgx-h100 --nodes 4
   ringsmith topo --topo system.xml --dump system.topo
   ringsmith topo --topo dgx1v --svg dgx1v.svg
@@ -191,8 +192,8 @@ pub(crate) struct PlanArguments {
 /// Arguments of `topo`.
 #[derive(Args, Debug)]
 pub(crate) struct TopoArguments {
-    /// A file (NCCL's XML or .topo; `-` reads standard input) or the name of a known machine; several are the nodes of a cluster
-    #[arg(long, required = true, value_name = "FILE|NAME")]
+    /// A file (NCCL's XML or .topo; `-` reads standard input), the name of a known machine, or `auto` for this host; several are the nodes of a cluster
+    #[arg(long, default_value = "auto", value_name = "FILE|NAME|auto")]
     pub(crate) topo: Vec<PathBuf>,
     /// How many of it there are
     #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_NODES)))]

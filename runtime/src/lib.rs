@@ -9,6 +9,7 @@ pub mod bootstrap;
 pub mod communicator;
 pub mod config;
 pub mod device;
+pub mod discover;
 pub mod error;
 pub mod fault;
 pub mod jit;

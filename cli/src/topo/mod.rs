@@ -19,6 +19,7 @@ use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::import::{self, Described, Graphs};
 use ringsmith_compiler::machines::{self, KNOWN};
 use ringsmith_ir::topology::{self, MAX_NODES, Topology};
+use ringsmith_runtime::discover::{self, Host};
 use std::path::Path;
 
 /// Runs `topo`.
@@ -52,6 +53,9 @@ pub(crate) fn run(arguments: &TopoArguments) -> Result {
 /// What a name or a file describes. None if the file is wrong, which has been told.
 fn described(path: &Path) -> Result<Option<Described>> {
     let name = path.to_string_lossy();
+    if name == "auto" {
+        return Ok(Some(Described::Topology(discover::topology(&Host::here()))));
+    }
     if let Some(known) = machines::known(&name) {
         return Ok(Some(Described::Topology(known)));
     }
