@@ -97,7 +97,7 @@ pub(crate) fn of_thread() -> i32 {
 /// Joins the ranks of an id.
 pub(crate) fn join(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Result<Arc<dyn Ranks>, Failure> {
     check(config)?;
-    let root = Hold::new(process::take_root(id));
+    let root = Hold::new(process::take_root(id, rank, config)?);
     let communicator =
         Communicator::init(id, rank, world, config).map_err(|error| at_id(id, rank, world, error))?;
     Ok(Arc::new(HostRanks { communicator, _root: root }))

@@ -53,9 +53,24 @@ fn roots() -> MutexGuard<'static, HashMap<UniqueId, Held>> {
     ROOTS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes an id whose root runs in this process.
+/// Where `NCCL_COMM_ID` has ranks meet, under the name that messages call it by.
+const FIXED_ADDRESS: &str = "NCCL_COMM_ID";
+
+/// The id of the address that `NCCL_COMM_ID` names: the same in every process, so that each can make it.
+fn fixed_id(config: &Config) -> Option<Result<UniqueId, Failure>> {
+    static FIXED: OnceLock<Result<UniqueId, Failure>> = OnceLock::new();
+    let address = config.comm_id.as_ref()?;
+    let id = || UniqueId::from_address(address, FIXED_ADDRESS, "", config).map_err(Failure::from);
+    Some(FIXED.get_or_init(id).clone())
+}
+
+/// Makes an id whose root runs in this process; with `NCCL_COMM_ID` one whose root rank 0 will start.
 pub(crate) fn make_id() -> Result<UniqueId, Failure> {
-    let (id, root) = UniqueId::create(settings()?)?;
+    let settings = settings()?;
+    if let Some(fixed) = fixed_id(settings) {
+        return fixed;
+    }
+    let (id, root) = UniqueId::create(settings)?;
     let root = Arc::new(root);
     let mut roots = roots();
     roots.retain(|_, held| held.until_taken.is_some() || held.taken.strong_count() > 0);
@@ -63,11 +78,21 @@ pub(crate) fn make_id() -> Result<UniqueId, Failure> {
     Ok(id)
 }
 
-/// The root of an id, if it runs here: for each rank of this process to hold while it is joined.
-pub(crate) fn take_root(id: &UniqueId) -> Option<Arc<Root>> {
+/// The root of an id, if it runs here: for each rank of this process to hold while it is joined. Rank 0 starts that
+/// of `NCCL_COMM_ID`.
+///
+/// Errors: nobody can listen there.
+pub(crate) fn take_root(id: &UniqueId, rank: u32, config: &Config) -> Result<Option<Arc<Root>>, Failure> {
+    if let Some(address) = &config.comm_id
+        && rank == 0
+        && fixed_id(config).is_some_and(|fixed| fixed.is_ok_and(|fixed| fixed == *id))
+    {
+        let (_, root) = UniqueId::create_at(address, FIXED_ADDRESS, "", config)?;
+        return Ok(Some(Arc::new(root)));
+    }
     let mut roots = roots();
-    let held = roots.get_mut(id)?;
-    held.until_taken.take().or_else(|| held.taken.upgrade())
+    let held = roots.get_mut(id);
+    Ok(held.and_then(|held| held.until_taken.take().or_else(|| held.taken.upgrade())))
 }
 
 /// A root that a rank of this process holds as long as it is joined.

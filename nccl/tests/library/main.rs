@@ -23,7 +23,7 @@ type Outcome = Result<(), Failed>;
 type Named = (&'static str, fn(&Programs) -> Outcome);
 
 /// The trials of `c/main.c`, which a trial of its own compares with what the program knows.
-const TRIALS: [&str; 29] = [
+const TRIALS: [&str; 30] = [
     "collectives",
     "in_place",
     "operations",
@@ -34,6 +34,7 @@ const TRIALS: [&str; 29] = [
     "several_communicators",
     "several_ranks_of_one_process",
     "initialisation",
+    "fixed_address",
     "nonblocking",
     "split",
     "shrink",

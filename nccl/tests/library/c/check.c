@@ -54,19 +54,23 @@ static void leave(const struct job *job, const char *name, const void *data, siz
     CHECK(rename(draft, path) == 0);
 }
 
-ncclUniqueId share_id(const struct job *job, const char *name) {
-    ncclUniqueId id;
+void share(const struct job *job, const char *name, void *data, size_t bytes) {
     if (job->rank == 0) {
-        OK(ncclGetUniqueId(&id));
-        leave(job, name, &id, sizeof id);
-        return id;
+        leave(job, name, data, bytes);
+        return;
     }
     char path[4096];
     path_of(job, name, 0, path, sizeof path);
     FILE *file;
     while ((file = fopen(path, "r")) == NULL) pause_briefly();
-    CHECK(fread(&id, 1, sizeof id, file) == sizeof id);
+    CHECK(fread(data, 1, bytes, file) == bytes);
     fclose(file);
+}
+
+ncclUniqueId share_id(const struct job *job, const char *name) {
+    ncclUniqueId id;
+    if (job->rank == 0) OK(ncclGetUniqueId(&id));
+    share(job, name, &id, sizeof id);
     return id;
 }
 

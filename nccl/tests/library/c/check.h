@@ -31,6 +31,8 @@ void check_equal(const char *file, int line, const char *what, long long actual,
 void check_code(const char *file, int line, const char *call, ncclResult_t code, ncclResult_t wanted, const char *text);
 void check_says(const char *file, int line, const char *text, const char *part);
 
+/* Brings what rank 0 has to all ranks. */
+void share(const struct job *job, const char *name, void *data, size_t bytes);
 /* The id that rank 0 makes under a name, everywhere. */
 ncclUniqueId share_id(const struct job *job, const char *name);
 /* A new communicator of all ranks. */
@@ -59,6 +61,7 @@ void group_mistakes(const struct job *job);
 void several_communicators(const struct job *job);
 void several_ranks_of_one_process(const struct job *job);
 void initialisation(const struct job *job);
+void fixed_address(const struct job *job);
 void nonblocking(const struct job *job);
 void split(const struct job *job);
 void shrink(const struct job *job);

@@ -2,10 +2,13 @@
 /* Communicators from their ids to their ends: initialisation, division, farewell, abortion. */
 #include "check.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* That a communicator works: the sum of all ranks. */
@@ -68,6 +71,39 @@ void initialisation(const struct job *job) {
     OK(ncclCommInitRankScalable(&comm, world, rank, world > 1 ? 2 : 1, ids, NULL));
     check_place(comm, rank, world);
     check_works(comm);
+    OK(ncclCommDestroy(comm));
+}
+
+/* A port of this host that nobody has just now. */
+static int free_port(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(listener >= 0);
+    CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+    close(listener);
+    return ntohs(address.sin_port);
+}
+
+void fixed_address(const struct job *job) {
+    int port = job->rank == 0 ? free_port() : 0;
+    char place[64];
+    share(job, "port", &port, sizeof port);
+    snprintf(place, sizeof place, "127.0.0.1:%d", port);
+    CHECK(setenv("NCCL_COMM_ID", place, 1) == 0);
+    /* Every process may make the id: it is the same, and rank 0 listens there. */
+    ncclUniqueId id, again;
+    ncclComm_t comm, part;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclGetUniqueId(&again));
+    CHECK(memcmp(&id, &again, sizeof id) == 0);
+    OK(ncclCommInitRank(&comm, job->world, id, job->rank));
+    check_place(comm, job->rank, job->world);
+    check_works(comm);
+    OK(ncclCommSplit(comm, job->rank % 2, 0, &part, NULL));
+    check_works(part);
+    OK(ncclCommDestroy(part));
     OK(ncclCommDestroy(comm));
 }
 

@@ -21,6 +21,7 @@ static const struct {
     TRIAL(several_communicators),
     TRIAL(several_ranks_of_one_process),
     TRIAL(initialisation),
+    TRIAL(fixed_address),
     TRIAL(nonblocking),
     TRIAL(split),
     TRIAL(shrink),
