@@ -92,7 +92,7 @@ pub enum Error {
     },
     /// A rank could not reach the root before its deadline.
     #[error(
-        "rank {rank} of {world} could not join within {}: {attempts}; check that the root's process runs and that \
+        "rank {rank} of {world}: could not join within {}: {attempts}; check that the root's process runs and that \
          {addresses} can be reached from here (RINGSMITH_SOCKET_IFNAME chooses the interface, \
          RINGSMITH_PORT_RANGE the port)",
         Seconds(*.waited),
@@ -114,7 +114,7 @@ pub enum Error {
     },
     /// Rank 0 could not be found on this host.
     #[error(
-        "rank {rank} of {world} found no rank 0 at {} within {}: {source}; rank 0 does not run on this host, or did not \
+        "rank {rank} of {world}: found no rank 0 at {} within {}: {source}; rank 0 does not run on this host, or did not \
          start: for ranks on several hosts set RINGSMITH_COMM_ID=HOST:PORT",
         Quoted(.path),
         Seconds(*.waited)
@@ -484,7 +484,7 @@ pub(crate) fn reason(error: &dyn std::error::Error) -> String {
 }
 
 /// A message without `rank N: ` or `rank N of M: ` at its head: for those who have named the rank.
-pub(crate) fn without_rank(text: &str, rank: u32) -> &str {
+pub fn without_rank(text: &str, rank: u32) -> &str {
     let named = || {
         let (head, rest) = text.strip_prefix(&format!("rank {rank}"))?.split_once(": ")?;
         let of = head.strip_prefix(" of ").is_some_and(|world| world.bytes().all(|b| b.is_ascii_digit()));

@@ -12,6 +12,7 @@ use crate::input::name_of;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::remark;
 use crate::values::print_size;
+use ringsmith_runtime::error::without_rank;
 use ringsmith_runtime::unique_id::UniqueId;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -255,9 +256,7 @@ impl Endings {
             None => None,
         };
         // The rank is named in front of what it says.
-        let said =
-            said.map(|text| text.strip_prefix(&format!("rank {rank}: ")).map(str::to_owned).unwrap_or(text));
-        let text = text.or(said);
+        let text = text.or(said.map(|text| without_rank(&text, rank).to_owned()));
         if let Some(text) = text {
             match self.told.iter_mut().find(|(told, _)| *told == text) {
                 Some((_, ranks)) => ranks.push(rank),
@@ -372,10 +371,13 @@ mod tests {
         say(2, "rank 2: barrier number 3: rank 0 has left");
         say(3, "rank 3: rank 9 aborted: something else");
         say(4, "rank 4: rank 9 aborted: something else");
+        say(5, "rank 5 of 9: join: rank 8 did not come");
+        say(6, "rank 6 of 9: join: rank 8 did not come");
         endings.drop_echoes();
         let expected = [
             ("barrier number 3: rank 0 has left".to_owned(), vec![2]),
             ("rank 9 aborted: something else".to_owned(), vec![3, 4]),
+            ("join: rank 8 did not come".to_owned(), vec![5, 6]),
         ];
         assert_eq!(endings.told, expected);
         assert_eq!(endings.outcome, Some(Outcome::WorldFailed));

@@ -24,6 +24,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("run::a_file_that_holds_no_id_is_refused", a_file_that_holds_no_id_is_refused),
         Trial::test("run::an_id_of_an_earlier_job_is_left_behind", an_id_of_an_earlier_job_is_left_behind),
         Trial::test("run::a_schedule_of_one_rank_alone_is_named", a_schedule_of_one_rank_alone_is_named),
+        Trial::test(
+            "run::different_schedules_of_one_name_are_shown_where_they_differ",
+            different_schedules_of_one_name_are_shown_where_they_differ,
+        ),
         Trial::test("run::too_few_ports_are_named_once", too_few_ports_are_named_once),
         Trial::test("run::a_missing_rank_is_named", a_missing_rank_is_named),
         Trial::test("run::a_killed_rank_ends_the_others", a_killed_rank_ends_the_others),
@@ -181,17 +185,38 @@ fn a_schedule_of_one_rank_alone_is_named() -> Result<(), Failed> {
     Ok(())
 }
 
+fn different_schedules_of_one_name_are_shown_where_they_differ() -> Result<(), Failed> {
+    let folder = Folder::new("two-schedules");
+    let file = folder.0.join("id");
+    let flat = run("expand ring_all_reduce.sched --ranks 2".split(' ')).stdout;
+    let sizes = flat.len();
+    let one = folder.file("one.sched", &flat);
+    let other = folder.file("other.sched", flat.replace("inbox", "inbux"));
+    let start = |rank: &str, schedule: &std::path::Path| {
+        let mut command = command("run all_reduce -b 64 -e 64 -n 1 --world 2 --rank".split(' '));
+        command.arg(rank).arg("--schedule").arg(schedule).arg("--id-file").arg(&file);
+        command.env("RINGSMITH_INIT_TIMEOUT_S", "20").spawn()
+    };
+    for child in [start("0", &one)?, start("1", &other)?] {
+        let done = Done::from(child.wait_with_output()?);
+        assert_eq!((done.status, done.stdout.as_str()), (1, ""), "{}", done.stderr);
+        for part in ["rank 1 has schedule = …", "inbux", "inbox"] {
+            assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+        }
+        assert!(done.stderr.len() < 700, "{sizes} bytes of text: {}", done.stderr);
+    }
+    Ok(())
+}
+
 fn too_few_ports_are_named_once() -> Result<(), Failed> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut command = command("run all_reduce --ranks 4 --transport socket -e 8 -n 1".split(' '));
     let done = Done::from(command.env("RINGSMITH_PORT_RANGE", port.to_string()).output()?);
     assert_eq!((done.status, done.stdout.as_str()), (3, ""), "{}", done.stderr);
-    let named = format!("RINGSMITH_PORT_RANGE={port} ");
-    for line in done.stderr.lines().filter(|line| line.starts_with("error")) {
-        assert!(line.contains(&named) && line.contains("widen it"), "{line}");
-        for rank in ["rank 0: ", "rank 1: ", "rank 2: ", "rank 3: "] {
-            assert!(line.matches(rank).count() <= 1, "{line}");
-        }
+    let told: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("error")).collect();
+    let [line] = told[..] else { panic!("every rank says the same: {}", done.stderr) };
+    for part in ["ranks 0, 1, 2, 3: no transport", &format!("RINGSMITH_PORT_RANGE={port} "), "widen it"] {
+        assert!(line.contains(part), "{part}: {line}");
     }
     Ok(())
 }

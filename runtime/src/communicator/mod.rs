@@ -226,7 +226,7 @@ impl Communicator {
 
     fn use_own(&self, user: UserProgram) -> Result<(), Error> {
         let mut state = self.enter("use_program")?;
-        self.bootstrap.agree("schedule", &[("schedule", user.text())])?;
+        self.bootstrap.agree("schedule", &[("schedule", user.identity())])?;
         // Proved now rather than at its first call: a refusal belongs to this call.
         let geometry = state.links.geometry;
         state.plans.use_program(user, &self.machine, &geometry, self.rank)?;

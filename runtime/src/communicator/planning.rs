@@ -21,6 +21,7 @@ use ringsmith_ir::schedule::{Protocol, Schedule};
 use ringsmith_ir::text;
 use ringsmith_ir::types::Collective;
 use ringsmith_ir::verify::{self, Verified};
+use sha2::{Digest, Sha256};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,7 +43,8 @@ pub(super) fn machine(hosts: Vec<u32>, geometry: &Geometry, cores: u32, shared_m
 #[derive(Clone, Debug)]
 pub(super) struct UserProgram {
     source: UserSource,
-    text: String,
+    /// What ranks compare.
+    identity: String,
 }
 
 #[derive(Clone, Debug)]
@@ -56,18 +58,18 @@ impl UserProgram {
     pub(super) fn new(program: &Program, set: BTreeMap<String, i64>) -> Self {
         let values: Vec<String> = set.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         let text = format!("{} with {}", text::print_program(program).trim_end(), values.join(", "));
-        Self { source: UserSource::Program(Box::new(program.clone()), set), text }
+        Self { source: UserSource::Program(Box::new(program.clone()), set), identity: identity(text) }
     }
 
     /// Takes a flat schedule.
     pub(super) fn flat(schedule: &Schedule) -> Self {
         let text = text::print_schedule(schedule);
-        Self { source: UserSource::Schedule(Box::new(schedule.clone())), text }
+        Self { source: UserSource::Schedule(Box::new(schedule.clone())), identity: identity(text) }
     }
 
     /// What ranks compare.
-    pub(super) fn text(&self) -> &str {
-        &self.text
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// The schedule for a number of ranks and a root.
@@ -104,6 +106,17 @@ impl UserProgram {
             UserSource::Schedule(schedule) => schedule.root.map(|r| r.as_u32()),
         }
     }
+}
+
+/// What stands for a text when ranks compare it: the text, which shows where it differs, or a digest of a
+/// long one, since every rank hears from every other.
+fn identity(text: String) -> String {
+    const MOST_BYTES: usize = 64 << 10;
+    if text.len() <= MOST_BYTES {
+        return text;
+    }
+    let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("a text of {} bytes with SHA-256 {digest}", text.len())
 }
 
 /// What makes two requests run the same plan.
@@ -333,4 +346,16 @@ pub(super) fn name(local: &LocalPlan) -> String {
     let plan = local.plan();
     let plural = if local.channels == 1 { "channel" } else { "channels" };
     format!("{} {}, {} {plural}", plan.name, plan.protocol, local.channels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_compared_by_its_digest() {
+        assert_eq!(identity("short".to_owned()), "short");
+        let [one, other] = ["a", "b"].map(|end| identity("x".repeat(1 << 21) + end));
+        assert!(one != other && one.len() < 200, "{one}");
+    }
 }

@@ -14,7 +14,7 @@ use super::geometry::{Geometry, Layout};
 use super::offer::{self, LINK_VERSION, Mapped, Offer, gather, random};
 use super::options::{Movers, Options, SharedMemory};
 use super::shm::{Check, Counter, hand_over};
-use super::socket::handshake::{Task, connect_all};
+use super::socket::handshake::{Task, connect_all, dialer};
 use super::socket::listener::Listener;
 use super::{Alarm, Exchange, TransportKind};
 use crate::error::{reason, without_rank};
@@ -175,6 +175,7 @@ fn join(
     task: Task<'_>,
 ) -> Result<((), Joined), LinkError> {
     let (rank, offers) = (task.rank, task.offers);
+    everybody_is_reached(rank, offers, mapped)?;
     let mut checks = Vec::new();
     let mut remote = Vec::new();
     let own = sharing.own.take();
@@ -215,6 +216,22 @@ fn join(
     };
     builder.pair_sockets(connect_all(&Task { peers: &remote, ..task })?)?;
     Ok(((), (builder, checks)))
+}
+
+/// Refuses a job in which a rank that must be dialed listens nowhere: the same on every rank, so that none
+/// waits for one that has given up.
+fn everybody_is_reached(rank: u32, offers: &[Offer], mapped: &[Mapped]) -> Result<(), LinkError> {
+    let ranks = 0..offers.len() as u32;
+    for deaf in ranks.clone().filter(|deaf| offers[*deaf as usize].addresses.is_empty()) {
+        let needed = |peer: &u32| {
+            dialer(deaf, *peer) == *peer && offer::shares_memory(offers, mapped, deaf, *peer).is_err()
+        };
+        if ranks.clone().filter(|peer| *peer != deaf).any(|peer| needed(&peer)) {
+            let reason = format!("rank {deaf} listens nowhere: {}", offers[deaf as usize].no_addresses);
+            return Err(LinkError::NoTransport { rank, peer: deaf, reason });
+        }
+    }
+    Ok(())
 }
 
 /// Looks for the peer's pattern in the region that it sends to, and answers it. Returns the check of
