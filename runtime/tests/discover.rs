@@ -4,6 +4,7 @@
 use ringsmith_compiler::channels::Channels;
 use ringsmith_ir::topology::paths::{PathKind, Paths};
 use ringsmith_ir::topology::{Rate, Topology, parse, print, remarks};
+use ringsmith_runtime::device::nvml::{Listed, Remote};
 use ringsmith_runtime::discover::{Host, topology};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -58,7 +59,12 @@ impl Made {
 
     /// What is found; it has paths and channels, and reads back from its own text.
     fn found(&self) -> Topology {
-        let found = topology(&Host { root: self.root.clone(), arch: "x86_64".to_owned() });
+        self.found_with(Vec::new())
+    }
+
+    /// The same, with a driver that lists GPUs.
+    fn found_with(&self, listed: Vec<Listed>) -> Topology {
+        let found = topology(&Host { root: self.root.clone(), arch: "x86_64".to_owned(), listed });
         Channels::of(&found);
         assert_eq!(parse(&print(&found)).as_ref(), Ok(&found));
         found
@@ -130,6 +136,39 @@ fn a_server_with_switches() {
     assert_eq!(paths.between(0, 1).map(|path| path.kind), Some(PathKind::Sys));
 }
 
+/// Eighteen NVLinks to two switches that sysfs does not show, as in a virtual machine, and two to the
+/// other GPU; one GPU is the driver's alone.
+#[test]
+fn what_the_driver_lists() {
+    let made = Made::new("driver");
+    made.intel().numa(0);
+    for slot in 1..=3 {
+        made.device(&format!("pci0000:00/0000:00:0{slot}.0"), "0x030200", GEN5, "16", "0");
+    }
+    let listed = |slot: u32, other: u32| {
+        let link = |bus: String, is_switch| Remote { bus, is_switch };
+        let mut links: Vec<Remote> =
+            (0..18).map(|index| link(format!("0000:c{}:00.0", index % 2), true)).collect();
+        links.extend((0..2).map(|_| link(format!("0000:00:0{other}.0"), false)));
+        Listed { bus: format!("0000:00:0{slot}.0"), sm: 90, links }
+    };
+    let found = made.found_with(vec![
+        listed(1, 2),
+        listed(2, 1),
+        Listed { bus: "0000:ff:00.0".to_owned(), ..listed(1, 2) },
+    ]);
+    let machine = &found.machines[0];
+    assert_eq!((machine.gpus().len(), machine.switches().len()), (3, 2));
+    let links: Vec<u32> = machine.links.iter().map(|link| link.count).collect();
+    assert_eq!(links, [2, 9, 9, 9, 9]);
+    let path = Paths::of(machine);
+    assert_eq!(path.between(0, 1).map(|path| path.kind), Some(PathKind::Nvl));
+    assert_eq!(path.between(0, 2).map(|path| path.kind), Some(PathKind::Phb), "g2 is not listed");
+    let told = remarks(&found).join("\n");
+    assert!(told.contains("0000:ff:00.0: the driver lists this GPU, and sysfs does not"), "{told}");
+    assert!(told.contains("GPU g2 is known by PCIe class 0x0302 alone"), "{told}");
+}
+
 /// Virtual bridges report one lane of PCIe 1, and some virtual GPUs as well; cards may have no speed.
 #[test]
 fn a_virtual_machine() {
@@ -166,7 +205,11 @@ fn a_container_that_sees_nothing() {
     for part in ["NUMA nodes: one is assumed", "no network port was found", "no GPU was found"] {
         assert!(told.contains(part), "{told}");
     }
-    let missing = topology(&Host { root: PathBuf::from("/nowhere/at/all"), arch: "riscv64".to_owned() });
+    let missing = topology(&Host {
+        root: PathBuf::from("/nowhere/at/all"),
+        arch: "riscv64".to_owned(),
+        listed: Vec::new(),
+    });
     assert_eq!(missing.node_count(), 1);
 }
 

@@ -4,16 +4,20 @@
 //! Where a description of a machine comes from if nobody gives one. It never fails: a container may see
 //! nothing and a virtual machine nonsense, and planning goes on with what is assumed, which the topology
 //! says. What values mean, and which of them are not believed, is decided where every description goes
-//! through ([`ringsmith_ir::topology`]); nothing here opens a device or asks a driver. The tree follows
+//! through ([`ringsmith_ir::topology`]); nothing here opens a device. What only a driver knows, NVLink and compute
+//! capability, is an argument. The tree follows
 //! NCCL's reading of sysfs (`src/graph/xml.cc`): root ports and the lower ports of switches are not
 //! devices of their own.
 
 mod pcie;
 mod sysfs;
 
+use crate::device::nvml::{self, Listed};
 use pcie::{Found, Place};
 use ringsmith_ir::diagnostic::Span;
-use ringsmith_ir::topology::{Builder, Built, Cpu, Device, Kind, Nic, Port, Topology};
+use ringsmith_ir::topology::{
+    Builder, Built, Cpu, Device, Kind, LinkKind, Nic, Port, Said, Target, Topology,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use sysfs::Tree;
@@ -25,12 +29,14 @@ pub struct Host {
     pub root: PathBuf,
     /// The architecture, as Rust calls it.
     pub arch: String,
+    /// The GPUs that the driver lists; a GPU that it does not list is known by its class alone.
+    pub listed: Vec<Listed>,
 }
 
 impl Host {
-    /// This one.
+    /// This one, with the GPUs that NVIDIA's driver lists.
     pub fn here() -> Self {
-        Self { root: PathBuf::from("/"), arch: std::env::consts::ARCH.to_owned() }
+        Self { root: PathBuf::from("/"), arch: std::env::consts::ARCH.to_owned(), listed: nvml::gpus() }
     }
 }
 
@@ -82,15 +88,22 @@ fn build(tree: &Tree, host: &Host, name: &str) -> Result<Built, String> {
     }
     let facts = cpu(tree, host);
     let mut gpus = 0;
+    let mut at_bus: BTreeMap<String, Device> = BTreeMap::new();
     for &numa in &numas {
         let map = tree.text(&format!("sys/devices/system/node/node{numa}/cpumap"));
         let carried = map.into_iter().map(|map| ("affinity".to_owned(), map)).collect();
         let above = builder.add(None, Kind::Cpu(Cpu { numa, carried, ..facts.clone() }), None, NOWHERE);
         let Some(above) = above else { break };
         below(&mut builder, above, &found, |place| home(place) == numa, &mut gpus);
+        at_bus.extend(builder.machine().gpus().into_iter().filter_map(|gpu| {
+            Some((builder.machine().devices[gpu].pci.as_ref()?.bus.to_ascii_lowercase(), gpu))
+        }));
         if numa == numas[0] {
             lone_port(tree, &mut builder, above, &found);
         }
+    }
+    for gpu in &host.listed {
+        list(&mut builder, gpu, &at_bus);
     }
     if builder.machine().gpus().is_empty() {
         builder.remark("no GPU was found on PCIe: a plan for GPUs would be without their links");
@@ -120,6 +133,36 @@ fn below(
         if let Some(device) = builder.add(Some(parent), kind, Some(place.pci.clone()), NOWHERE) {
             known.insert(path.as_slice(), device);
         }
+    }
+}
+
+/// Adds what the driver tells of a GPU: its architecture, and its NVLinks, those to one place together.
+fn list(builder: &mut Builder, listed: &Listed, at_bus: &BTreeMap<String, Device>) {
+    let Some(&from) = at_bus.get(&listed.bus) else {
+        builder
+            .remark(format!("{}: the driver lists this GPU, and sysfs does not: it is left out", listed.bus));
+        return;
+    };
+    if let Kind::Gpu(gpu) = &mut builder.device_mut(from).kind {
+        (gpu.sm, gpu.listed) = (Some(listed.sm), true);
+    }
+    let mut counts: BTreeMap<(&str, bool), u32> = BTreeMap::new();
+    for link in &listed.links {
+        *counts.entry((&link.bus, link.is_switch)).or_default() += 1;
+    }
+    for ((bus, is_switch), count) in counts {
+        // The class of an NVSwitch, or of a GPU.
+        let class = if is_switch { 0x06_80_00 } else { 0x03_02_00 };
+        let to = Target::Bus { bus: bus.to_owned(), class };
+        builder.link(Said {
+            kind: LinkKind::Nvlink,
+            from,
+            to,
+            count,
+            each: None,
+            both: false,
+            span: NOWHERE,
+        });
     }
 }
 
