@@ -1,7 +1,7 @@
 //! Arguments of calls, checked: what can be known to be wrong before anybody waits for it.
 
 use crate::abi::{self, ConfigFields, FIRST_OWN_OP, UNDEFINED};
-use crate::communicator::Comm;
+use crate::communicator::{Comm, Factor};
 use crate::device;
 use crate::operation::Operation;
 use crate::outcome::Failure;
@@ -29,9 +29,13 @@ impl CollectiveCall {
     /// Errors: type, operation, root, a count beyond memory, a null or partly overlapping buffer.
     pub(crate) fn check(&self, comm: &Comm) -> Result<Operation, Failure> {
         let dtype = data_type(self.dtype)?;
-        let (op, scalar) = match self.collective.reduces() {
+        let (op, factor) = match self.collective.reduces() {
             true => operation(comm, self.op, dtype)?,
-            false => (ReduceOp::Sum, 1.0),
+            false => (ReduceOp::Sum, Factor::Value(1.0)),
+        };
+        let (scalar, factor_at) = match factor {
+            Factor::Value(value) => (value, 0),
+            Factor::At(address) => (1.0, address),
         };
         let root = if self.collective.rooted() { rank("root", self.root, comm)? } else { 0 };
         let count = self.count as u64;
@@ -45,6 +49,7 @@ impl CollectiveCall {
             request,
             input: self.input,
             output: self.output,
+            factor_at,
             stream: self.stream,
         })
     }
@@ -159,9 +164,9 @@ pub(crate) fn rank(what: &str, number: c_int, comm: &Comm) -> Result<u32, Failur
 }
 
 /// An operation, and its factor.
-fn operation(comm: &Comm, number: c_int, dtype: DataType) -> Result<(ReduceOp, f64), Failure> {
+fn operation(comm: &Comm, number: c_int, dtype: DataType) -> Result<(ReduceOp, Factor), Failure> {
     if let Some(op) = abi::reduce_op(number) {
-        return Ok((op, 1.0));
+        return Ok((op, Factor::Value(1.0)));
     }
     let own = usize::try_from(number - FIRST_OWN_OP).ok().and_then(|at| comm.factor(at));
     match own {

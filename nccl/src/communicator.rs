@@ -41,6 +41,15 @@ pub(crate) enum Done {
     Later,
 }
 
+/// The factor of an operation that a program has made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Factor {
+    /// Known.
+    Value(f64),
+    /// In GPU memory at an address, to be read when a call is run.
+    At(usize),
+}
+
 /// A communicator.
 pub(crate) struct Comm {
     pub(crate) handle: usize,
@@ -56,7 +65,7 @@ pub(crate) struct Comm {
     background: Mutex<Background>,
     last_error: Mutex<Option<String>>,
     /// Factors of the operations that the program made, by number.
-    factors: Mutex<Vec<Option<(DataType, f64)>>>,
+    factors: Mutex<Vec<Option<(DataType, Factor)>>>,
     places: Mutex<Places>,
 }
 
@@ -128,7 +137,7 @@ impl Comm {
             );
         };
         tell("START");
-        let joined = device::join(id, self.rank(), self.world(), &self.config);
+        let joined = device::join(id, self.rank(), self.world(), self.device, &self.config);
         self.joined(joined)?;
         tell("COMPLETE");
         Ok(())
@@ -340,7 +349,7 @@ impl Comm {
     }
 
     /// Keeps the factor of an operation and gives its number.
-    pub(crate) fn add_factor(&self, dtype: DataType, value: f64) -> usize {
+    pub(crate) fn add_factor(&self, dtype: DataType, value: Factor) -> usize {
         let mut factors = locked(&self.factors);
         let free = factors.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
@@ -352,7 +361,7 @@ impl Comm {
     }
 
     /// The factor of an operation that was made for this communicator.
-    pub(crate) fn factor(&self, at: usize) -> Option<(DataType, f64)> {
+    pub(crate) fn factor(&self, at: usize) -> Option<(DataType, Factor)> {
         locked(&self.factors).get(at).copied().flatten()
     }
 

@@ -1,13 +1,17 @@
 //! What a communicator works on: the one place where a kind of device is plugged in.
 //!
-//! Host memory is here. Another kind is another implementation of [`Ranks`] and an arm in every function below
-//! that looks at [`DeviceKind`]; what groups, handles and argument checks do is the same for all. Addresses are
-//! numbers until [`Ranks::run`], and every operation names the stream that its caller gave.
+//! Host memory is here, and GPUs are in [`gpu`]; `RINGSMITH_DEVICE` says which. Another kind is another
+//! implementation of [`Ranks`] and an arm in every function below that looks at [`DeviceKind`]; what groups, handles
+//! and argument checks do is the same for all. Addresses are numbers until [`Ranks::run`], and every operation names
+//! the stream that its caller gave.
+
+pub(crate) mod gpu;
 
 use crate::arguments::Side;
 use crate::edge::memory;
 use crate::operation::Operation;
 use crate::outcome::Failure;
+use crate::places::{self, Allocation};
 use crate::pointers;
 use crate::process::{self, Hold};
 use ringsmith_runtime::bootstrap::refusal::Refusal;
@@ -26,6 +30,8 @@ pub(crate) trait Ranks: Send + Sync {
     /// Runs calls together, on the stream that each names. Returns when they are enqueued; on host memory,
     /// where there is no stream, when they are done.
     fn run(&self, operations: &[Operation]) -> Result<(), Error>;
+    /// Whether [`Self::run`] waits for other ranks.
+    fn waits(&self) -> bool;
     /// What a collective should take, in microseconds.
     fn predict_us(&self, request: &Request) -> Result<f64, Error>;
     /// Ends every wait of every rank.
@@ -48,35 +54,20 @@ pub(crate) trait Ranks: Send + Sync {
 pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     match config.device {
         DeviceKind::Cpu => Ok(()),
-        DeviceKind::Cuda => Err(no_gpus()),
+        DeviceKind::Cuda => gpu::check(),
     }
-}
-
-fn no_gpus() -> Failure {
-    Failure::usage(
-        "libnccl.so.2 does not work on GPUs in this version: GPUs come next; set RINGSMITH_DEVICE=cpu for buffers in host \
-         memory",
-    )
 }
 
 /// Allocates memory that ranks can use.
 ///
 /// Errors: none to be had.
 pub(crate) fn allocate(config: &Config, bytes: usize) -> Result<usize, Failure> {
-    match config.device {
-        DeviceKind::Cpu => memory::allocate(bytes),
-        DeviceKind::Cuda => Err(no_gpus()),
-    }
-}
-
-/// Frees what [`allocate`] gave.
-///
-/// Errors: it did not give it, or it was freed before.
-pub(crate) fn free(config: &Config, address: usize) -> Result<(), Failure> {
-    match config.device {
-        DeviceKind::Cpu => memory::free(address),
-        DeviceKind::Cuda => Err(no_gpus()),
-    }
+    check(config)?;
+    let allocation = match config.device {
+        DeviceKind::Cpu => Allocation::Host(memory::allocate(bytes)?),
+        DeviceKind::Cuda => Allocation::Gpu(gpu::allocate(bytes)?),
+    };
+    Ok(places::keep(allocation))
 }
 
 /// Looks whether a call may use a range of memory.
@@ -85,22 +76,41 @@ pub(crate) fn free(config: &Config, address: usize) -> Result<(), Failure> {
 pub(crate) fn check_memory(config: &Config, side: Side, address: usize, bytes: u64) -> Result<(), String> {
     match config.device {
         DeviceKind::Cpu => pointers::check(side, address, bytes),
-        DeviceKind::Cuda => Ok(()),
+        DeviceKind::Cuda => gpu::check_memory(address),
     }
 }
 
 /// The number of the device that the calling thread has chosen. All of host memory is device 0.
-pub(crate) fn of_thread() -> i32 {
-    0
+///
+/// Errors: there is no GPU to choose.
+pub(crate) fn current(config: &Config) -> Result<i32, Failure> {
+    match config.device {
+        DeviceKind::Cpu => Ok(0),
+        DeviceKind::Cuda => gpu::current(),
+    }
 }
 
-/// Joins the ranks of an id.
-pub(crate) fn join(id: &UniqueId, rank: u32, world: u32, config: &Config) -> Result<Arc<dyn Ranks>, Failure> {
+/// The same for the log: 0 before settings are read, and where there is none.
+pub(crate) fn of_thread() -> i32 {
+    process::settings_so_far().and_then(|config| current(config).ok()).unwrap_or(0)
+}
+
+/// Joins the ranks of an id, on the device of a number.
+pub(crate) fn join(
+    id: &UniqueId,
+    rank: u32,
+    world: u32,
+    device: i32,
+    config: &Config,
+) -> Result<Arc<dyn Ranks>, Failure> {
     check(config)?;
     let root = Hold::new(process::take_root(id, rank, config)?);
-    let communicator =
-        Communicator::init(id, rank, world, config).map_err(|error| at_id(id, rank, world, error))?;
-    Ok(Arc::new(HostRanks { communicator, _root: root }))
+    let joined = match config.device {
+        DeviceKind::Cpu => Communicator::init(id, rank, world, config)
+            .map(|communicator| Arc::new(HostRanks { communicator, _root: root }) as Arc<dyn Ranks>),
+        DeviceKind::Cuda => gpu::join(id, rank, world, device, config, root),
+    };
+    joined.map_err(|error| at_id(id, rank, world, error))
 }
 
 /// A failure to join, with the id: whoever made one of its own waits for others who never come there.
@@ -144,6 +154,10 @@ impl Ranks for HostRanks {
 
     fn run(&self, operations: &[Operation]) -> Result<(), Error> {
         memory::run(&self.communicator, operations)
+    }
+
+    fn waits(&self) -> bool {
+        true
     }
 
     fn predict_us(&self, request: &Request) -> Result<f64, Error> {

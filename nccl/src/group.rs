@@ -84,7 +84,7 @@ pub(crate) fn call(comm: &Arc<Comm>, operation: Operation) -> Result<Done, Failu
         });
         return Ok(Done::Now);
     }
-    if comm.blocking {
+    if comm.blocking || !ranks.waits() {
         ranks.run(&[operation])?;
         return Ok(Done::Now);
     }
@@ -108,11 +108,20 @@ pub(crate) fn end() -> Result<Done, Failure> {
         });
     }
     let first = begin(group.jobs)?;
-    let calls = group.calls.into_iter().map(|(comm, operations)| {
-        let job = running(&comm, operations);
-        (comm, job)
-    });
-    let then = begin(calls.collect())?;
+    // Calls that wait for nobody begin here, in their order: streams may be the calling thread's.
+    let mut waiting = Vec::new();
+    for (comm, operations) in group.calls {
+        match comm.ready_inside() {
+            Ok(ranks) if !ranks.waits() => {
+                ranks.run(&operations).map_err(Failure::from).inspect_err(|f| comm.remember(f))?;
+            }
+            _ => {
+                let job = running(&comm, operations);
+                waiting.push((comm, job));
+            }
+        }
+    }
+    let then = begin(waiting)?;
     Ok(if first == Done::Later { first } else { then })
 }
 

@@ -15,6 +15,8 @@ pub(crate) enum Operation {
         request: Request,
         input: usize,
         output: usize,
+        /// Where the factor of a pre-multiplied sum is in GPU memory; 0 where the request has it.
+        factor_at: usize,
         /// The caller's stream. Host memory has none, and only tells the log of it.
         stream: usize,
     },
@@ -25,11 +27,20 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
+    /// The caller's stream.
+    pub(crate) fn stream(&self) -> usize {
+        match self {
+            Self::Collective { stream, .. } | Self::Send { stream, .. } | Self::Recv { stream, .. } => {
+                *stream
+            }
+        }
+    }
+
     /// Tells the log of a call, in NCCL's words and with its numbers; messages are counted in bytes.
     pub(crate) fn tell(&self, comm: &Comm) {
         let int8 = abi::type_number(DataType::Int8);
         let (function, input, output, count, dtype, op, root, stream) = match *self {
-            Self::Collective { function, request, input, output, stream } => {
+            Self::Collective { function, request, input, output, stream, .. } => {
                 let (dtype, op) = (abi::type_number(request.dtype), abi::op_number(request.op));
                 (function, input, output, request.count, dtype, op, request.root, stream)
             }

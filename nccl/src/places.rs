@@ -3,8 +3,9 @@
 //! On host memory registering changes nothing, since every address can be reached; what was registered is
 //! kept so that a wrong handle is known as such.
 
+use crate::edge::memory::HostMemory;
 use crate::outcome::Failure;
-use std::alloc::Layout;
+use ringsmith_runtime::device::cuda::DeviceMemory;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -55,28 +56,39 @@ impl Places {
     }
 }
 
-fn allocations() -> MutexGuard<'static, HashMap<usize, Layout>> {
-    static ALLOCATIONS: OnceLock<Mutex<HashMap<usize, Layout>>> = OnceLock::new();
+/// What `ncclMemAlloc` has given: freed with its owner.
+pub(crate) enum Allocation {
+    /// Of the host.
+    Host(HostMemory),
+    /// Of a GPU.
+    Gpu(DeviceMemory),
+}
+
+impl Allocation {
+    fn address(&self) -> usize {
+        match self {
+            Self::Host(memory) => memory.address(),
+            Self::Gpu(memory) => memory.address() as usize,
+        }
+    }
+}
+
+fn allocations() -> MutexGuard<'static, HashMap<usize, Allocation>> {
+    static ALLOCATIONS: OnceLock<Mutex<HashMap<usize, Allocation>>> = OnceLock::new();
     ALLOCATIONS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The layout of an allocation.
-///
-/// Errors: more than memory can hold.
-pub(crate) fn layout(bytes: usize) -> Result<Layout, Failure> {
-    Layout::from_size_align(bytes.max(1), ALIGN_BYTES)
-        .map_err(|_| Failure::argument(format!("{bytes} bytes are more than memory can hold")))
+/// Keeps an allocation, and gives its address.
+pub(crate) fn keep(allocation: Allocation) -> usize {
+    let address = allocation.address();
+    allocations().insert(address, allocation);
+    address
 }
 
-/// Keeps an allocation.
-pub(crate) fn allocated(address: usize, layout: Layout) {
-    allocations().insert(address, layout);
-}
-
-/// The layout of an allocation that is to be freed, once.
+/// The allocation at an address, once.
 ///
 /// Errors: the address is no allocation of ours, or was freed before.
-pub(crate) fn freed(address: usize) -> Result<Layout, Failure> {
+pub(crate) fn take(address: usize) -> Result<Allocation, Failure> {
     allocations().remove(&address).ok_or_else(|| {
         Failure::argument(format!(
             "{address:#x} is no memory of ncclMemAlloc, or was freed before; pass what ncclMemAlloc gave"

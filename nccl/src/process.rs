@@ -20,6 +20,11 @@ pub(crate) fn settings() -> Result<&'static Config, Failure> {
     SETTINGS.get_or_init(read).as_ref().map_err(|text| Failure::usage(text.clone()))
 }
 
+/// The settings, once they have been read and can be used.
+pub(crate) fn settings_so_far() -> Option<&'static Config> {
+    SETTINGS.get()?.as_ref().ok()
+}
+
 fn read() -> Result<Config, String> {
     let read = Config::from_env();
     let fallback = Config::default();
@@ -110,14 +115,17 @@ impl Drop for Hold {
     /// wait for: it may have to let another communicator go before they can.
     fn drop(&mut self) {
         let Some(root) = self.0.take().and_then(Arc::into_inner) else { return };
-        // A thread that cannot be started drops the root with the closure, here and now.
-        if let Ok(thread) =
-            std::thread::Builder::new().name("ringsmith-farewell".into()).spawn(move || drop(root))
-        {
-            let mut farewells = farewells();
-            farewells.retain(|thread| !thread.is_finished());
-            farewells.push(thread);
-        }
+        farewell(move || drop(root));
+    }
+}
+
+/// Lets something go that waits for other ranks, in a thread of its own.
+pub(crate) fn farewell(let_go: impl FnOnce() + Send + 'static) {
+    // A thread that cannot be started drops what the closure holds, here and now.
+    if let Ok(thread) = std::thread::Builder::new().name("ringsmith-farewell".into()).spawn(let_go) {
+        let mut farewells = farewells();
+        farewells.retain(|thread| !thread.is_finished());
+        farewells.push(thread);
     }
 }
 

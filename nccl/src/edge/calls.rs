@@ -3,11 +3,12 @@
 use super::{Handle, Stream, get, grouped, on, put};
 use crate::abi::FIRST_OWN_OP;
 use crate::arguments::{self, CollectiveCall, Side};
-use crate::communicator::{Comm, Done};
+use crate::communicator::{Comm, Done, Factor};
 use crate::group;
 use crate::operation::{self, Operation};
 use crate::outcome::Failure;
 use ringsmith_ir::types::Collective;
+use ringsmith_runtime::config::DeviceKind;
 use std::ffi::{c_int, c_void};
 
 /// A call of a communicator that moves data, once it is found right.
@@ -138,7 +139,11 @@ exports! {
                     comm.name()
                 )));
             }
-            // On host memory both residences are one: the element is read now.
+            // The element is read now, unless it is in GPU memory: then the program may still be writing it.
+            if residence == 0 && comm.config.device == DeviceKind::Cuda {
+                let at = Factor::At(scalar as usize);
+                return put("op", op, FIRST_OWN_OP + comm.add_factor(dtype, at) as c_int);
+            }
             let mut bytes = [0; 8];
             for (at, byte) in bytes.iter_mut().enumerate().take(dtype.size_bytes()) {
                 *byte = get("scalar", scalar.cast::<u8>().add(at))?;
@@ -149,7 +154,7 @@ exports! {
                     comm.name()
                 ))
             })?;
-            put("op", op, FIRST_OWN_OP + comm.add_factor(dtype, factor) as c_int)
+            put("op", op, FIRST_OWN_OP + comm.add_factor(dtype, Factor::Value(factor)) as c_int)
         })
     }
 

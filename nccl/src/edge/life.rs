@@ -10,7 +10,7 @@ use crate::communicator::{self, Comm, Done};
 use crate::device;
 use crate::group::{self, Job};
 use crate::outcome::Failure;
-use crate::{abi, process, registry};
+use crate::{abi, places, process, registry};
 use ringsmith_runtime::config::Config;
 use ringsmith_runtime::unique_id::UniqueId;
 use std::ffi::{c_int, c_void};
@@ -104,7 +104,7 @@ unsafe fn begin_rank(
         let (world, rank) = arguments::place(world, rank)?;
         device::check(&config)?;
         let id = UniqueId::from_bytes(&id.0).map_err(|error| Failure::argument(error.to_string()))?;
-        let number = device::of_thread();
+        let number = device::current(&config)?;
         let comm = registry::add(Comm::starting(rank, world, number, blocking, config));
         let joining = comm.clone();
         let done = group::job(&comm, move || joining.join(function, &id)).inspect_err(|_| forget(&comm))?;
@@ -383,7 +383,7 @@ exports! {
 
     fn ncclMemFree, pncclMemFree(address: *mut c_void) {
         if !address.is_null() {
-            device::free(process::settings()?, address as usize)?;
+            drop(places::take(address as usize)?);
         }
         Ok(Done::Now)
     }

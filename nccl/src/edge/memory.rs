@@ -2,10 +2,11 @@
 
 use crate::operation::Operation;
 use crate::outcome::Failure;
-use crate::places;
+use crate::places::ALIGN_BYTES;
 use ringsmith_runtime::communicator::{Buffers, Call, Communicator};
 use ringsmith_runtime::error::Error;
 use ringsmith_runtime::memory::foreign::Foreign;
+use std::alloc::Layout;
 use std::ptr::NonNull;
 
 /// Runs calls of host memory.
@@ -46,11 +47,32 @@ fn address(data: usize) -> NonNull<u8> {
     NonNull::new(data as *mut u8).unwrap_or(NonNull::dangling())
 }
 
-/// Allocates memory that ranks can use.
+/// Host memory that the library has allocated: freed with its owner.
+pub(crate) struct HostMemory {
+    address: usize,
+    layout: Layout,
+}
+
+impl HostMemory {
+    /// Where it is.
+    pub(crate) fn address(&self) -> usize {
+        self.address
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // SAFETY: `allocate` got it with this layout, and it has one owner.
+        unsafe { std::alloc::dealloc(self.address as *mut u8, self.layout) };
+    }
+}
+
+/// Allocates host memory, cleared.
 ///
 /// Errors: none to be had.
-pub(crate) fn allocate(bytes: usize) -> Result<usize, Failure> {
-    let layout = places::layout(bytes)?;
+pub(crate) fn allocate(bytes: usize) -> Result<HostMemory, Failure> {
+    let layout = Layout::from_size_align(bytes.max(1), ALIGN_BYTES)
+        .map_err(|_| Failure::argument(format!("{bytes} bytes are more than memory can hold")))?;
     // SAFETY: the layout is at least one byte long.
     let address = unsafe { std::alloc::alloc_zeroed(layout) } as usize;
     if address == 0 {
@@ -59,16 +81,5 @@ pub(crate) fn allocate(bytes: usize) -> Result<usize, Failure> {
             text: format!("there is no memory for {bytes} bytes; ask for less, or free some"),
         });
     }
-    places::allocated(address, layout);
-    Ok(address)
-}
-
-/// Frees what [`allocate`] gave.
-///
-/// Errors: it did not give it, or it was freed before.
-pub(crate) fn free(address: usize) -> Result<(), Failure> {
-    let layout = places::freed(address)?;
-    // SAFETY: the table held it: it came from `allocate` with this layout, and was not freed since.
-    unsafe { std::alloc::dealloc(address as *mut u8, layout) };
-    Ok(())
+    Ok(HostMemory { address, layout })
 }

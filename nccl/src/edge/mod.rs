@@ -35,6 +35,7 @@ macro_rules! exports {
 
 pub mod asking;
 pub mod calls;
+pub(crate) mod gpu;
 pub mod life;
 pub(crate) mod memory;
 pub mod not_there;

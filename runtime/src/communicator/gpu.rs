@@ -6,14 +6,16 @@
 
 use super::Timings;
 use super::init::{self, Clock};
+use super::split::{self, IdBytes, Messages, Part};
 use crate::bootstrap::{Bootstrap, Member};
 use crate::config::Config;
 use crate::device::cuda::{
-    Collectives, CudaError, Device, DeviceMessage, DeviceSlice, GpuError, GpuRequest, Joining, Place,
-    Prepared, Share, Stream, Waiting,
+    Collectives, CudaError, Device, DeviceMemory, DeviceMessage, DeviceSlice, GpuError, GpuRequest, Joining,
+    Place, Prepared, Share, Stream, Waiting,
 };
 use crate::error::{Error, Ranks, Seconds};
 use crate::jit::Jit;
+use crate::unique_id::{UNIQUE_ID_BYTES, UniqueId};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +40,8 @@ pub struct GpuCommunicator {
     timings: Timings,
     /// Calls so far; the next one's number.
     number: u64,
+    /// Since when [`Self::look`] has found kernels waiting, and whether it has warned of it.
+    waiting: Option<(Instant, bool)>,
 }
 
 /// What the others need to know of a rank's GPU.
@@ -101,7 +105,7 @@ impl GpuCommunicator {
                 let abort = collectives.gpu().aborter();
                 bootstrap.fault().on_raise(move |_| abort());
                 let (stall, timeout) = (config.stall, config.timeout);
-                Ok(Self { collectives, bootstrap, stall, timeout, timings, number: 0 })
+                Ok(Self { collectives, bootstrap, stall, timeout, timings, number: 0, waiting: None })
             }
             Err(error) => {
                 if error.fault().is_none() {
@@ -209,16 +213,8 @@ impl GpuCommunicator {
         loop {
             let broken = self.bootstrap.fault().reason().cloned();
             if broken.is_none()
-                && let Some(wrong) = self.collectives.wrong_size()
+                && let Some(error) = self.wrong_size()
             {
-                let error = Error::MessageSize {
-                    rank,
-                    peer: wrong.peer,
-                    operation: self.last_call(),
-                    expected_bytes: wrong.expected,
-                    found_bytes: wrong.found,
-                };
-                self.bootstrap.abort(&error.said_by(rank));
                 self.end(stream, device_error)?;
                 return Err(error);
             }
@@ -239,27 +235,75 @@ impl GpuCommunicator {
             }
             if waited >= self.stall && !warned {
                 warned = true;
-                tracing::warn!(
-                    target: "ringsmith::coll",
-                    "rank {rank}: {}: not done after {}: {}. Ranks that are waited for are late, stopped, or in \
-                     another call: look at them there; this rank goes on when they do",
-                    self.last_call(), Seconds(waited), describe(&self.say_where())
-                );
+                self.warn(waited, &self.say_where());
             }
             if let Some(limit) = self.timeout
                 && waited >= limit
             {
-                let waits = self.say_where();
-                let mut peers = waits.iter().flat_map(|wait| &wait.peers).copied();
-                let (peer, others) = (peers.next().unwrap_or(rank), peers.collect());
-                let (operation, detail) = (self.last_call(), describe(&waits));
-                let error = Error::Timeout { rank, peer, others, operation, detail, waited };
-                self.bootstrap.abort(&error.said_by(rank));
+                let error = self.timed_out(waited, &self.say_where());
                 self.end(stream, device_error)?;
                 return Err(error);
             }
             if waited < EAGER { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
         }
+    }
+
+    /// Looks once at what kernels say, for callers who wait for their streams without [`Self::wait`]: to be called
+    /// about once a second. Warns of a long wait, and breaks the communicator as [`Self::wait`] does.
+    pub fn look(&mut self) {
+        if self.bootstrap.fault().is_raised() || self.wrong_size().is_some() {
+            return;
+        }
+        let waits = self.collectives.waits();
+        // Whoever still waits says so again before the next look.
+        self.collectives.gpu().forget_waits();
+        if waits.is_empty() {
+            self.waiting = None;
+            return;
+        }
+        let (since, warned) = *self.waiting.get_or_insert((Instant::now(), false));
+        let waited = since.elapsed();
+        if waited >= self.stall && !warned {
+            self.waiting = Some((since, true));
+            self.warn(waited, &waits);
+        }
+        if self.timeout.is_some_and(|limit| waited >= limit) {
+            self.timed_out(waited, &waits);
+        }
+    }
+
+    /// A message that came with another size than this rank receives; the communicator is broken with it.
+    fn wrong_size(&self) -> Option<Error> {
+        let wrong = self.collectives.wrong_size()?;
+        let error = Error::MessageSize {
+            rank: self.rank(),
+            peer: wrong.peer,
+            operation: self.last_call(),
+            expected_bytes: wrong.expected,
+            found_bytes: wrong.found,
+        };
+        self.bootstrap.abort(&error.said_by(self.rank()));
+        Some(error)
+    }
+
+    fn warn(&self, waited: Duration, waits: &[Waiting]) {
+        tracing::warn!(
+            target: "ringsmith::coll",
+            "rank {}: {}: not done after {}: {}. Ranks that are waited for are late, stopped, or in another call: look \
+             at them there; this rank goes on when they do",
+            self.rank(), self.last_call(), Seconds(waited), describe(waits)
+        );
+    }
+
+    /// The end of patience; the communicator is broken with it.
+    fn timed_out(&self, waited: Duration, waits: &[Waiting]) -> Error {
+        let rank = self.rank();
+        let mut peers = waits.iter().flat_map(|wait| &wait.peers).copied();
+        let (peer, others) = (peers.next().unwrap_or(rank), peers.collect());
+        let (operation, detail) = (self.last_call(), describe(waits));
+        let error = Error::Timeout { rank, peer, others, operation, detail, waited };
+        self.bootstrap.abort(&error.said_by(rank));
+        error
     }
 
     /// Waits for the end of a stream whose kernels leave, since the communicator is broken.
@@ -305,6 +349,13 @@ impl GpuCommunicator {
     /// Errors: `Interrupted` when a rank was lost before; `Refused` when one does not come before the
     /// deadline of initialisation; the driver's.
     pub fn finish(self) -> Result<(), Error> {
+        self.leave()
+    }
+
+    /// The same for a communicator that others still hold. What they ask of it afterwards fails.
+    ///
+    /// Errors: as [`Self::finish`].
+    pub fn leave(&self) -> Result<(), Error> {
         let rank = self.rank();
         let device = self.collectives.gpu().device();
         device.synchronize().map_err(|source| Error::Device {
@@ -314,6 +365,66 @@ impl GpuCommunicator {
         })?;
         // No peer's memory goes while another may still write there.
         self.bootstrap.barrier("finish")
+    }
+
+    /// Divides the ranks, as [`Communicator::split`](super::Communicator::split) does.
+    ///
+    /// Errors: as [`Self::over`], and those of the exchange on this communicator.
+    pub fn split(&self, color: Option<u32>, key: i32, config: &Config) -> Result<Option<Part<Self>>, Error> {
+        let meeting = split::split(&self.bootstrap, color, key, config)?;
+        meeting.map(|meeting| meeting.join(self.again())).transpose()
+    }
+
+    /// A communicator without some ranks, as [`Communicator::shrink`](super::Communicator::shrink) makes it.
+    ///
+    /// Errors: a list that leaves this rank out or names a rank that is not there; those of messages between
+    /// the ranks that stay; as [`Self::over`].
+    pub fn shrink(&mut self, without: &[u32], config: &Config) -> Result<Part<Self>, Error> {
+        let place = (self.rank(), self.world());
+        let meeting = split::shrink(place, without, config, self)?;
+        meeting.join(self.again())
+    }
+
+    /// What joins ranks with this one's GPU and kernels.
+    fn again(&self) -> impl FnOnce(&UniqueId, u32, u32, &Config) -> Result<Self, Error> {
+        let (ordinal, jit) = (self.collectives.gpu().device().ordinal(), Arc::clone(self.collectives.jit()));
+        move |id, rank, world, config| {
+            Self::over(Bootstrap::connect(id, rank, world, config)?, Some(ordinal), config, jit)
+        }
+    }
+
+    /// Brings the bytes of an id over the GPU, since its ranks have no other messages.
+    fn exchange_id(
+        &mut self,
+        bytes: &IdBytes,
+        (sends, receives): (&[u32], &[u32]),
+    ) -> Result<IdBytes, Error> {
+        let rank = self.rank();
+        let failed =
+            |source: CudaError| Error::Device { rank, operation: "shrink".to_owned(), source: source.into() };
+        let device = Arc::clone(self.collectives.gpu().device());
+        let memory = DeviceMemory::new(&device, bytes.len() as u64).map_err(failed)?;
+        memory.write(0, bytes).map_err(failed)?;
+        let stream = Stream::new(&device).map_err(failed)?;
+        let messages = |peers: &[u32]| {
+            let at = DeviceSlice { memory: &memory, offset: 0 };
+            peers.iter().map(|peer| DeviceMessage { peer: *peer, at, bytes: memory.bytes() }).collect()
+        };
+        self.send_receive(messages(sends), messages(receives), &stream)?;
+        self.wait(&stream)?;
+        let mut found = *bytes;
+        memory.read(0, &mut found).map_err(failed)?;
+        Ok(found)
+    }
+}
+
+impl Messages for GpuCommunicator {
+    fn send(&mut self, peers: &[u32], bytes: &IdBytes) -> Result<(), Error> {
+        self.exchange_id(bytes, (peers, &[])).map(drop)
+    }
+
+    fn receive(&mut self, peer: u32) -> Result<IdBytes, Error> {
+        self.exchange_id(&[0; UNIQUE_ID_BYTES], (&[], &[peer]))
     }
 }
 
@@ -363,10 +474,9 @@ fn join(
     let cards = gathered(bootstrap, "GPUs", &card.to_bytes(), Card::from_bytes)?;
     check_cards(bootstrap.members(), &cards, config)?;
     let ranks_on = |card: &Card| cards.iter().filter(|c| c.uuid == card.uuid).count() as u32;
-    let share = Share {
-        multiprocessors: cards.iter().map(|c| c.multiprocessors).min().unwrap_or(1),
-        ranks_on_gpu: cards.iter().map(ranks_on).max().unwrap_or(1),
-    };
+    let multiprocessors = cards.iter().map(|c| c.multiprocessors).min().unwrap_or(1);
+    let ranks_on_gpu = cards.iter().map(ranks_on).max().unwrap_or(1);
+    let share = Share { multiprocessors, ranks_on_gpu, budget: budget(multiprocessors, ranks_on_gpu) };
     timings.topology = clock.lap();
 
     let (mut joining, place) =
@@ -410,6 +520,13 @@ fn join(
     timings.proxies = clock.lap();
     timings.tell(rank, world);
     Ok((collectives, timings))
+}
+
+/// Thread blocks that a rank may have. Where processes share a GPU, blocks that wait must leave whole
+/// multiprocessors to what else the processes compute: a rank may be waited for that cannot go on before a kernel
+/// of its own has run, which needs more than half a multiprocessor. So all waiting ranks together take half of them.
+fn budget(multiprocessors: u32, ranks_on_gpu: u32) -> u32 {
+    if ranks_on_gpu == 1 { u32::MAX } else { (multiprocessors / (2 * ranks_on_gpu)).max(2) }
 }
 
 /// A pattern did not arrive.
@@ -543,6 +660,15 @@ mod tests {
         for part in ["rank 0", "rank 1 (GPU-02020202", "GPU-01010101", "IOMMU"] {
             assert!(error.to_string().contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn ranks_that_share_a_gpu_leave_half_of_it_free() {
+        assert_eq!(budget(132, 1), u32::MAX);
+        for ranks in 2..=33 {
+            assert!(ranks * budget(132, ranks) <= 66, "{ranks} ranks");
+        }
+        assert_eq!(budget(132, 100), 2);
     }
 
     #[test]

@@ -276,8 +276,9 @@ impl Communicator {
     /// then of their ranks here. Collective; a rank without colour takes part and gets none.
     ///
     /// Errors: as [`Self::init`], and those of the exchange on this communicator.
-    pub fn split(&self, color: Option<u32>, key: i32, config: &Config) -> Result<Option<Part<Self>>, Error> {
-        split::split(&self.bootstrap, color, key, config, Self::init)
+    pub fn split(&self, color: Option<u32>, key: i32, config: &Config) -> Result<Option<Part>, Error> {
+        let meeting = split::split(&self.bootstrap, color, key, config)?;
+        meeting.map(|meeting| meeting.join(Self::init)).transpose()
     }
 
     /// A communicator of the ranks that are not in `without`, in their order. Those that stay call it, with
@@ -285,8 +286,8 @@ impl Communicator {
     ///
     /// Errors: `Argument` for a list that leaves this rank out or names a rank that is not there; those of
     /// messages between the ranks that stay; as [`Self::init`].
-    pub fn shrink(&self, without: &[u32], config: &Config) -> Result<Part<Self>, Error> {
-        split::shrink(self, without, config)
+    pub fn shrink(&self, without: &[u32], config: &Config) -> Result<Part, Error> {
+        split::shrink((self.rank, self.world), without, config, &mut { self })?.join(Self::init)
     }
 
     /// The word that breaks this communicator, for those who wait elsewhere.

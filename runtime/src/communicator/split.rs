@@ -13,25 +13,43 @@ use crate::unique_id::{UNIQUE_ID_BYTES, UniqueId};
 
 /// A communicator of some ranks, as one of them has it.
 #[derive(Debug)]
-pub struct Part<C> {
+pub struct Part<C = Communicator> {
     /// The communicator.
     pub communicator: C,
     /// The root, in the process of the part's first rank: to be kept until the communicator is gone.
     pub root: Option<Root>,
 }
 
+/// Where the ranks of a new communicator meet, as one of them knows it.
+pub(super) struct Meeting {
+    id: UniqueId,
+    rank: u32,
+    world: u32,
+    config: Config,
+    root: Option<Root>,
+}
+
+impl Meeting {
+    /// The communicator, once `join` has joined its ranks.
+    pub(super) fn join<C>(
+        self,
+        join: impl FnOnce(&UniqueId, u32, u32, &Config) -> Result<C, Error>,
+    ) -> Result<Part<C>, Error> {
+        let communicator = join(&self.id, self.rank, self.world, &self.config)?;
+        Ok(Part { communicator, root: self.root })
+    }
+}
+
 /// What a rank says of itself: colour or none, and key.
 type Wish = (Option<u32>, i32);
 
-/// See [`Communicator::split`]. The new communicator is of any kind: `init` joins it with an id, a rank and the
-/// number of ranks, and its settings.
-pub(super) fn split<C>(
+/// Divides ranks by colour: where those of this rank's meet; nowhere without one.
+pub(super) fn split(
     bootstrap: &Bootstrap,
     color: Option<u32>,
     key: i32,
     config: &Config,
-    init: impl FnOnce(&UniqueId, u32, u32, &Config) -> Result<C, Error>,
-) -> Result<Option<Part<C>>, Error> {
+) -> Result<Option<Meeting>, Error> {
     let config = elsewhere(config);
     let wishes: Vec<Wish> =
         bootstrap.all_gather("split", &to_bytes((color, key)))?.iter().map(|b| from_bytes(b)).collect();
@@ -55,18 +73,22 @@ pub(super) fn split<C>(
             (id, None)
         }
     };
-    let rank = position(&members, bootstrap.rank());
-    let communicator = init(&id, rank, members.len() as u32, &config)?;
-    Ok(Some(Part { communicator, root }))
+    Ok(Some(meeting(id, bootstrap.rank(), &members, config, root)))
 }
 
-/// See [`Communicator::shrink`].
+/// An id on its way between ranks; zeros are none.
+pub(super) type IdBytes = [u8; UNIQUE_ID_BYTES];
+
+/// Leaves out some ranks, who are not asked for anything: where the others meet. The first one's id goes to each
+/// of the others as a message.
+///
+/// Errors: a list that names this rank or one that is not there; those of the messages.
 pub(super) fn shrink(
-    communicator: &Communicator,
+    (rank, world): (u32, u32),
     without: &[u32],
     config: &Config,
-) -> Result<Part<Communicator>, Error> {
-    let (rank, world) = (communicator.rank, communicator.world);
+    messages: &mut impl Messages,
+) -> Result<Meeting, Error> {
     let refuse = |detail: String| Err(Error::Argument { operation: "shrink", detail });
     if let Some(stranger) = without.iter().find(|stranger| **stranger >= world) {
         return refuse(format!("rank {stranger} is to be left out; ranks are 0 to {}", world - 1));
@@ -77,24 +99,39 @@ pub(super) fn shrink(
     let members: Vec<u32> = (0..world).filter(|member| !without.contains(member)).collect();
     let leader = members[0];
     let config = elsewhere(config);
-    let init =
-        |id: &UniqueId| Communicator::init(id, position(&members, rank), members.len() as u32, &config);
-    // Zeros are no id: they say that there is none, and why stands in the leader's own error.
-    let mut bytes = [0; UNIQUE_ID_BYTES];
     if rank != leader {
-        communicator.recv(leader, &mut bytes)?;
+        let bytes = messages.receive(leader)?;
         let id = UniqueId::from_bytes(&bytes).map_err(|_| no_id("shrink", leader, "its error says why"))?;
-        return Ok(Part { communicator: init(&id)?, root: None });
+        return Ok(meeting(id, rank, &members, config, None));
     }
     let made = UniqueId::create(&config);
-    if let Ok((id, _)) = &made {
-        bytes = *id.as_bytes();
-    }
-    let mut calls: Vec<Call<'_>> =
-        members[1..].iter().map(|peer| Call::Send { peer: *peer, data: &bytes }).collect();
-    communicator.run_group(&mut calls)?;
+    // Zeros are no id: they say that there is none, and why stands in the leader's own error.
+    let bytes = made.as_ref().map_or([0; UNIQUE_ID_BYTES], |(id, _)| *id.as_bytes());
+    messages.send(&members[1..], &bytes)?;
     let (id, root) = made?;
-    Ok(Part { communicator: init(&id)?, root: Some(root) })
+    Ok(meeting(id, rank, &members, config, Some(root)))
+}
+
+/// How an id goes from rank to rank.
+pub(super) trait Messages {
+    /// Sends it to each of some ranks.
+    fn send(&mut self, peers: &[u32], bytes: &IdBytes) -> Result<(), Error>;
+    /// Takes it from a rank.
+    fn receive(&mut self, peer: u32) -> Result<IdBytes, Error>;
+}
+
+impl Messages for &Communicator {
+    fn send(&mut self, peers: &[u32], bytes: &IdBytes) -> Result<(), Error> {
+        let mut calls: Vec<Call<'_>> =
+            peers.iter().map(|peer| Call::Send { peer: *peer, data: bytes }).collect();
+        self.run_group(&mut calls)
+    }
+
+    fn receive(&mut self, peer: u32) -> Result<IdBytes, Error> {
+        let mut bytes = [0; UNIQUE_ID_BYTES];
+        self.recv(peer, &mut bytes)?;
+        Ok(bytes)
+    }
 }
 
 /// Settings without the place where the old communicator's ranks met, which is taken.
@@ -109,10 +146,11 @@ fn no_id(operation: &str, leader: u32, why: &str) -> Error {
     Error::Unsupported { operation: operation.to_owned(), detail }
 }
 
-/// The rank that a member has in the new communicator.
-fn position(members: &[u32], rank: u32) -> u32 {
+/// Where the ranks meet that `members` names by their old numbers, for the one whose old number is `rank`.
+fn meeting(id: UniqueId, rank: u32, members: &[u32], config: Config, root: Option<Root>) -> Meeting {
     let position = members.iter().position(|member| *member == rank);
-    position.expect("a rank is a member of its own part") as u32
+    let rank = position.expect("a rank is a member of its own part") as u32;
+    Meeting { id, rank, world: members.len() as u32, config, root }
 }
 
 /// The ranks of a colour, in the order of the new communicator.

@@ -3,6 +3,7 @@
 
 use super::driver::{Function, Grid};
 use super::exchange::{self, Lists, Message, Parts};
+use super::order::Order;
 use super::ranks::{self, GpuRanks, Loaded, LoadedExchange, Shape, Waiting};
 use super::{DeviceMemory, GpuError, Stream};
 use crate::jit::{Architecture, Jit};
@@ -62,6 +63,7 @@ pub struct Collectives {
     /// Exchange kernels: by access, and by the messages that a launch carries.
     exchanges: BTreeMap<(Access, u32), LoadedExchange>,
     last: Last,
+    order: Order,
 }
 
 /// What was put on a stream last.
@@ -167,7 +169,22 @@ impl Collectives {
             .map_err(|error| GpuError::Plan(error.to_string()))?;
         let ranks = gpu.layout().geometry().ranks;
         let (loaded, ready, exchanges) = (BTreeMap::new(), HashMap::new(), BTreeMap::new());
-        Ok(Self { gpu, jit, architecture, ranks, loaded, ready, exchanges, last: Last::Nothing })
+        Ok(Self {
+            gpu,
+            jit,
+            architecture,
+            ranks,
+            loaded,
+            ready,
+            exchanges,
+            last: Last::Nothing,
+            order: Order::default(),
+        })
+    }
+
+    /// What compiles and keeps their kernels.
+    pub fn jit(&self) -> &Arc<Jit> {
+        &self.jit
     }
 
     /// The ranks' memory and launches.
@@ -332,8 +349,10 @@ impl Collectives {
         }
         self.last = Last::Collective(*prepared);
         self.gpu.set_scalar(loaded, prepared.scalar_bits);
+        self.order.before(self.gpu.device(), stream)?;
         // SAFETY: the caller's promise.
-        unsafe { self.gpu.launch(loaded, prepared.count, buffers, prepared.blocks, stream) }
+        unsafe { self.gpu.launch(loaded, prepared.count, buffers, prepared.blocks, stream) }?;
+        Ok(self.order.after(stream)?)
     }
 
     /// The same, with buffers that are known to be GPU memory and checked to be long enough: each own rank's
@@ -347,12 +366,8 @@ impl Collectives {
         buffers: &[(DeviceSlice<'_>, DeviceSlice<'_>)],
         stream: &Stream,
     ) -> Result<(), GpuError> {
-        let key = prepared.key;
-        let part = prepared.count.saturating_mul(key.dtype.size_bytes() as u64);
-        let whole = if key.collective.blocked() { part.saturating_mul(u64::from(self.ranks)) } else { part };
-        let side = |is_block: bool| if is_block { part } else { whole };
-        let (input, output) = (side(key.collective.input_is_block()), side(key.collective.output_is_block()));
         for (rank, (send, receive)) in self.gpu.own().zip(buffers) {
+            let (input, output) = self.sides(prepared, rank);
             for (side, slice, need) in [("input", send, input), ("output", receive, output)] {
                 let have = slice.memory.bytes().saturating_sub(slice.offset);
                 if have < need {
@@ -365,6 +380,20 @@ impl Collectives {
         let addresses: Vec<(u64, u64)> = buffers.iter().map(|(i, o)| (i.address(), o.address())).collect();
         // SAFETY: every buffer was just checked; `DeviceMemory` is freed only after launches that use it.
         unsafe { self.launch(prepared, &addresses, stream) }
+    }
+
+    /// Bytes of a rank's input and output; 0 for a side that the rank does not have.
+    fn sides(&self, prepared: &Prepared, rank: u32) -> (u64, u64) {
+        use Collective::{Broadcast, Gather, Reduce, Scatter};
+        let Key { collective, dtype, root, .. } = prepared.key;
+        let part = prepared.count.saturating_mul(dtype.size_bytes() as u64);
+        let whole = if collective.blocked() { part.saturating_mul(u64::from(self.ranks)) } else { part };
+        let side = |is_block: bool| if is_block { part } else { whole };
+        let is_root = root == Some(rank);
+        let has_input = is_root || !matches!(collective, Broadcast | Scatter);
+        let has_output = is_root || !matches!(collective, Reduce | Gather);
+        let input = if has_input { side(collective.input_is_block()) } else { 0 };
+        (input, if has_output { side(collective.output_is_block()) } else { 0 })
     }
 
     /// Puts messages on a stream: what each own rank sends and receives, all at once. Messages of a pair match
@@ -397,6 +426,10 @@ impl Collectives {
             exchange::apart(own.start, ranks, &lists[0], capacity)?
         };
         self.last = Last::Exchange(lists);
+        if launches.is_empty() {
+            return Ok(());
+        }
+        self.order.before(self.gpu.device(), stream)?;
         for parts in &launches {
             let key = (access(parts), capacity);
             if !self.exchanges.contains_key(&key) {
@@ -406,7 +439,7 @@ impl Collectives {
             // SAFETY: the caller's promise.
             unsafe { self.gpu.launch_exchange(&self.exchanges[&key], parts, stream) }?;
         }
-        Ok(())
+        Ok(self.order.after(stream)?)
     }
 
     fn load_exchange(&self, access: Access, messages: u32) -> Result<LoadedExchange, GpuError> {

@@ -3,6 +3,7 @@
 //! The library is opened at run time. Without it [`Device::open`] says so, and nothing else here can be
 //! reached.
 
+use super::stream::Stream;
 use cudarc::driver::sys;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
@@ -48,9 +49,10 @@ impl fmt::Display for CudaError {
 
 impl std::error::Error for CudaError {}
 
-type Result<T> = std::result::Result<T, CudaError>;
+pub(super) type Result<T> = std::result::Result<T, CudaError>;
 
-fn check(what: &'static str, result: sys::CUresult) -> Result<()> {
+/// An answer of the driver's as a result.
+pub(super) fn check(what: &'static str, result: sys::CUresult) -> Result<()> {
     if result == sys::CUresult::CUDA_SUCCESS {
         return Ok(());
     }
@@ -84,7 +86,7 @@ unsafe impl Sync for Device {}
 static OPEN: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
 
 /// The device's context is current until this is dropped; then the caller's is again.
-struct Current;
+pub(super) struct Current;
 
 impl Drop for Current {
     fn drop(&mut self) {
@@ -153,7 +155,22 @@ impl Device {
         Ok(device)
     }
 
-    fn enter(&self) -> Result<Current> {
+    /// Whether the driver knows what lies at an address: memory of a GPU, or of the host that GPUs may use.
+    ///
+    /// Errors: no driver, or what it says.
+    pub fn knows(address: u64) -> Result<bool> {
+        Self::count()?;
+        let mut kind = 0u32;
+        let asked = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        // SAFETY: the out parameter is ours and as large as the attribute; the address is only looked up.
+        match unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), asked, address) } {
+            sys::CUresult::CUDA_ERROR_INVALID_VALUE => Ok(false),
+            other => check("asking for a pointer", other).map(|()| true),
+        }
+    }
+
+    /// Makes the device's context the thread's.
+    pub(super) fn enter(&self) -> Result<Current> {
         // SAFETY: the context is retained as long as `self` lives.
         check("entering the GPU's context", unsafe { sys::cuCtxPushCurrent_v2(self.context) })?;
         Ok(Current)
@@ -561,7 +578,7 @@ impl Function {
                     1,
                     1,
                     0,
-                    stream.handle,
+                    stream.handle(),
                     arguments.as_mut_ptr(),
                 )
             } else {
@@ -574,7 +591,7 @@ impl Function {
                     1,
                     1,
                     0,
-                    stream.handle,
+                    stream.handle(),
                     arguments.as_mut_ptr(),
                     ptr::null_mut(),
                 )
@@ -589,160 +606,6 @@ impl Drop for Function {
         if let Ok(_current) = self.device.enter() {
             // SAFETY: loaded in `load`, unloaded once.
             let _ = unsafe { sys::cuModuleUnload(self.module) };
-        }
-    }
-}
-
-/// A stream of the device: of its own, which does not wait for the legacy one, or somebody else's.
-pub struct Stream {
-    device: Arc<Device>,
-    handle: sys::CUstream,
-    is_own: bool,
-}
-
-// SAFETY: the driver's handles may be used from any thread.
-unsafe impl Send for Stream {}
-// SAFETY: as above.
-unsafe impl Sync for Stream {}
-
-impl Stream {
-    /// Makes a stream.
-    pub fn new(device: &Arc<Device>) -> Result<Self> {
-        let _current = device.enter()?;
-        let mut handle = ptr::null_mut();
-        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the out parameter is ours.
-        check("making a stream", unsafe { sys::cuStreamCreate(&mut handle, flags) })?;
-        Ok(Self { device: Arc::clone(device), handle, is_own: true })
-    }
-
-    /// A stream that somebody else has made and will destroy; 0 and 1 are the legacy one, and 2 is that of the
-    /// calling thread.
-    ///
-    /// # Safety
-    /// The handle is a stream of the device's primary context, or one of these numbers, as long as anything uses
-    /// what is returned.
-    pub unsafe fn borrowed(device: &Arc<Device>, handle: usize) -> Self {
-        Self { device: Arc::clone(device), handle: handle as sys::CUstream, is_own: false }
-    }
-
-    /// Waits until everything on the stream is done.
-    pub fn synchronize(&self) -> Result<()> {
-        let _current = self.device.enter()?;
-        // SAFETY: the stream lives.
-        check("waiting for a stream", unsafe { sys::cuStreamSynchronize(self.handle) })
-    }
-
-    /// Whether everything on the stream is done.
-    pub fn is_done(&self) -> Result<bool> {
-        let _current = self.device.enter()?;
-        // SAFETY: the stream lives.
-        match unsafe { sys::cuStreamQuery(self.handle) } {
-            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            other => check("asking a stream", other).map(|()| true),
-        }
-    }
-
-    /// Captures what `work` puts on the stream into a graph.
-    pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
-        let _current = self.device.enter()?;
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        let (mut graph, mut instance) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the stream lives; out parameters are ours; every capture begun is ended.
-        unsafe {
-            check("beginning a capture", sys::cuStreamBeginCapture_v2(self.handle, mode))?;
-            let worked = work(self);
-            check("ending a capture", sys::cuStreamEndCapture(self.handle, &mut graph))?;
-            if let Err(error) = worked {
-                let _ = sys::cuGraphDestroy(graph);
-                return Err(error);
-            }
-            let made = check("making a graph", sys::cuGraphInstantiateWithFlags(&mut instance, graph, 0));
-            let _ = sys::cuGraphDestroy(graph);
-            made?;
-        }
-        Ok(Graph { device: Arc::clone(&self.device), instance })
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.is_own
-            && let Ok(_current) = self.device.enter()
-        {
-            // SAFETY: made in `new`, destroyed once; work on it goes on.
-            let _ = unsafe { sys::cuStreamDestroy_v2(self.handle) };
-        }
-    }
-}
-
-/// A captured graph, ready to be launched.
-pub struct Graph {
-    device: Arc<Device>,
-    instance: sys::CUgraphExec,
-}
-
-// SAFETY: the driver's handles may be used from any thread.
-unsafe impl Send for Graph {}
-
-impl Graph {
-    /// Launches it.
-    pub fn launch(&self, stream: &Stream) -> Result<()> {
-        let _current = self.device.enter()?;
-        // SAFETY: both live.
-        check("launching a graph", unsafe { sys::cuGraphLaunch(self.instance, stream.handle) })
-    }
-}
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        if let Ok(_current) = self.device.enter() {
-            // SAFETY: instantiated once, destroyed once.
-            let _ = unsafe { sys::cuGraphExecDestroy(self.instance) };
-        }
-    }
-}
-
-/// A point in a stream, with its time.
-pub struct Event {
-    device: Arc<Device>,
-    handle: sys::CUevent,
-}
-
-impl Event {
-    /// Makes an event.
-    pub fn new(device: &Arc<Device>) -> Result<Self> {
-        let _current = device.enter()?;
-        let mut handle = ptr::null_mut();
-        // SAFETY: the out parameter is ours.
-        check("making an event", unsafe { sys::cuEventCreate(&mut handle, 0) })?;
-        Ok(Self { device: Arc::clone(device), handle })
-    }
-
-    /// Marks the stream's present end.
-    pub fn record(&self, stream: &Stream) -> Result<()> {
-        let _current = self.device.enter()?;
-        // SAFETY: both live.
-        check("recording an event", unsafe { sys::cuEventRecord(self.handle, stream.handle) })
-    }
-
-    /// Seconds from `earlier` to this, both passed.
-    pub fn seconds_since(&self, earlier: &Self) -> Result<f64> {
-        let _current = self.device.enter()?;
-        let mut milliseconds = 0.0;
-        // SAFETY: the out parameter is ours; both events live.
-        check("comparing events", unsafe {
-            sys::cuEventElapsedTime_v2(&mut milliseconds, earlier.handle, self.handle)
-        })?;
-        Ok(f64::from(milliseconds) * 1e-3)
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if let Ok(_current) = self.device.enter() {
-            // SAFETY: made in `new`, destroyed once.
-            let _ = unsafe { sys::cuEventDestroy_v2(self.handle) };
         }
     }
 }

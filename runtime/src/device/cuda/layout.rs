@@ -50,8 +50,22 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// What suits `ranks` ranks of which `local` share a GPU with `multiprocessors`.
+    /// What suits `ranks` ranks of which `local` share a GPU with `multiprocessors`. One rank sends nothing.
     pub fn for_ranks(ranks: u32, local: u32, multiprocessors: u32) -> Self {
+        if ranks == 1 {
+            return Self {
+                ranks,
+                max_blocks: 256,
+                fifo_blocks: 66,
+                channels: 1,
+                slot_channels: 0,
+                slots: 4,
+                slot_bytes: 32 << 10,
+                ll_bytes: 0,
+                ll128_bytes: 0,
+                scratch_bytes: 1024,
+            };
+        }
         let peers = u64::from(ranks.max(2) - 1);
         let fifo_blocks = (multiprocessors / local.max(1)).clamp(1, 66);
         Self {
@@ -284,4 +298,35 @@ fn links_with_payload(plan: &KernelPlan) -> BTreeSet<Link> {
         }));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringsmith_compiler::lower;
+    use ringsmith_compiler::plan::gpu;
+    use ringsmith_ir::types::{Collective, ReduceOp};
+    use ringsmith_ir::{expand, verify};
+
+    #[test]
+    fn one_rank_needs_next_to_nothing() {
+        let layout = Layout::new(Geometry::for_ranks(1, 1, 132));
+        assert!(layout.bytes() < 64 << 10, "{:?}", layout.purposes());
+        for collective in Collective::ALL {
+            if matches!(collective, Collective::AllToAllV | Collective::SendRecv) {
+                continue;
+            }
+            let op = collective.reduces().then_some(ReduceOp::Sum);
+            let root = collective.rooted().then_some(0);
+            let request = gpu::Request { collective, op, root, ranks: 1, bytes: 1 << 30, maps_buffers: true };
+            let fits = |plan: &gpu::Plan| {
+                let schedule = expand::expand(&plan.program, &plan.arguments).expect("it expands");
+                let schedule = verify::schedule(schedule).expect("it is right");
+                let options = lower::Options { protocol: plan.protocol, slots: 4, slot_bytes: 32 << 10 };
+                let plan = lower::lower_direct(&schedule, options).expect("it lowers");
+                plan.links.is_empty() && plan.scratch.is_empty()
+            };
+            assert!(gpu::plans(&request).iter().any(fits), "{collective}");
+        }
+    }
 }

@@ -12,15 +12,18 @@ mod driver;
 pub mod exchange;
 mod joining;
 mod layout;
+mod order;
 mod ranks;
+mod stream;
 
 pub use argument::{Argument, Memory};
 pub use collectives::{Collectives, DeviceMessage, DeviceSlice, Empty, GpuRequest, Prepared, WrongSize};
-pub use driver::{CudaError, Device, DeviceMemory, Event, Graph, Stream};
+pub use driver::{CudaError, Device, DeviceMemory};
 pub use exchange::Lists;
 pub use joining::{Joining, Place};
 pub use layout::{Geometry, Layout};
 pub use ranks::{GpuRanks, Loaded, Shape, Share, Waiting};
+pub use stream::{Event, Graph, Stream};
 
 use ringsmith_compiler::emit::EmitError;
 use std::fmt;

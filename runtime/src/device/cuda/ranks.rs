@@ -2,9 +2,10 @@
 
 use super::GpuError;
 use super::argument::{Argument, Memory};
-use super::driver::{CudaError, Device, DeviceMemory, Function, Grid, HostMemory, PeerMemory, Stream};
+use super::driver::{CudaError, Device, DeviceMemory, Function, Grid, HostMemory, PeerMemory};
 use super::exchange::{Ends, Parts, Report};
 use super::layout::{Geometry, Layout};
+use super::stream::Stream;
 use ringsmith_compiler::emit::{self, Access, Kernel};
 use ringsmith_ir::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place};
 use ringsmith_ir::partition::Chunks;
@@ -33,6 +34,15 @@ pub struct Share {
     pub multiprocessors: u32,
     /// The most ranks that any GPU has.
     pub ranks_on_gpu: u32,
+    /// The most thread blocks of a rank's launch, whatever the GPU would hold.
+    pub budget: u32,
+}
+
+impl Share {
+    /// Blocks of a rank that run beside those of all ranks of its GPU, where a multiprocessor holds `resident`.
+    fn blocks(&self, resident: u32) -> u32 {
+        (resident * self.multiprocessors / self.ranks_on_gpu).min(self.budget)
+    }
 }
 
 /// Ranks that share a GPU and a process.
@@ -91,7 +101,8 @@ impl GpuRanks {
     ///
     /// Errors: no driver or GPU, or too little memory.
     pub fn one_gpu(device: &Arc<Device>, ranks: u32) -> Result<Self, GpuError> {
-        let share = Share { multiprocessors: device.multiprocessors()?, ranks_on_gpu: ranks };
+        let (multiprocessors, budget) = (device.multiprocessors()?, u32::MAX);
+        let share = Share { multiprocessors, ranks_on_gpu: ranks, budget };
         let layout = Layout::new(Geometry::for_ranks(ranks, ranks, share.multiprocessors));
         let scratch = (0..ranks)
             .map(|_| DeviceMemory::new(device, layout.bytes()))
@@ -203,9 +214,7 @@ impl GpuRanks {
     /// The most blocks of a lane that a launch of the kernel can have: the same on every rank.
     pub fn most_blocks(&self, loaded: &Loaded) -> u32 {
         let g = self.layout.geometry();
-        let lanes = self.share.ranks_on_gpu * loaded.kernel.lanes;
-        let most =
-            (loaded.resident * self.share.multiprocessors / lanes).min(g.max_blocks / loaded.kernel.lanes);
+        let most = self.share.blocks(loaded.resident).min(g.max_blocks) / loaded.kernel.lanes;
         if loaded.plan.protocol == Protocol::Simple { most.min(g.fifo_blocks) } else { most }
     }
 
@@ -378,14 +387,13 @@ impl GpuRanks {
         if self.mirror.load(ABORT) != 0 {
             return Err(GpuError::Aborted);
         }
-        let all = loaded.resident * self.share.multiprocessors / self.share.ranks_on_gpu;
         let abort = self.mirror.address();
         let ends = Ends {
             layout: &self.layout,
             scratch: &self.base,
             abort,
             reports: abort + 8,
-            most_blocks: all.min(self.layout.geometry().max_blocks),
+            most_blocks: self.share.blocks(loaded.resident).min(self.layout.geometry().max_blocks),
         };
         let launch = parts.launch(&loaded.kernel, &ends, self.own.start)?;
         let grid = Grid { x: launch.blocks, y: self.own.len() as u32, threads: loaded.kernel.threads };
