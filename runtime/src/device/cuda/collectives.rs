@@ -316,6 +316,7 @@ impl Collectives {
             lower::lower(&schedule, options)
         };
         let kernel_plan = lowered.map_err(refuted)?;
+        self.gpu.has_room(&kernel_plan)?;
         let options = self.gpu.options(&kernel_plan, request.dtype, request.op, access, shape);
         let kernel = emit(&kernel_plan, &options)?;
         let canonical = text::print_kernel_plan(&kernel_plan);

@@ -303,9 +303,9 @@ fn links_with_payload(plan: &KernelPlan) -> BTreeSet<Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringsmith_compiler::lower;
     use ringsmith_compiler::plan::gpu;
-    use ringsmith_ir::types::{Collective, ReduceOp};
+    use ringsmith_compiler::{emit, lower};
+    use ringsmith_ir::types::{Collective, DataType, ReduceOp};
     use ringsmith_ir::{expand, verify};
 
     #[test]
@@ -327,6 +327,46 @@ mod tests {
                 plan.links.is_empty() && plan.scratch.is_empty()
             };
             assert!(gpu::plans(&request).iter().any(fits), "{collective}");
+        }
+    }
+
+    /// What is compiled at a first call between processes must not keep ranks waiting: NVRTC takes about a second for
+    /// 30,000 bytes, and more than its share beyond.
+    #[test]
+    fn kernels_between_processes_are_short() {
+        for ranks in 2..=8 {
+            let layout = Layout::new(Geometry::for_ranks(ranks, 1, 132));
+            for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather] {
+                for bytes in [8, 1 << 20, 1 << 30] {
+                    let op = collective.reduces().then_some(ReduceOp::Sum);
+                    let request =
+                        gpu::Request { collective, op, root: None, ranks, bytes, maps_buffers: false };
+                    let kernel = gpu::plans(&request).iter().find_map(|plan| {
+                        let schedule = expand::expand(&plan.program, &plan.arguments).expect("it expands");
+                        let schedule = verify::schedule(schedule).expect("it is right");
+                        let tile_bytes = u64::from(plan.threads * plan.unroll) * 16;
+                        let options =
+                            lower::Options { protocol: plan.protocol, slots: 4, slot_bytes: tile_bytes };
+                        let lowered = lower::lower(&schedule, options).expect("it lowers");
+                        Placement::new(&lowered, &layout).ok()?;
+                        let options = emit::Options {
+                            dtype: DataType::Float32,
+                            op,
+                            access: emit::Access::Vector,
+                            threads: plan.threads,
+                            unroll: plan.unroll,
+                            resident: 1,
+                            local_ranks: 1,
+                            max_blocks: 256,
+                            parity_bytes: 1 << 20,
+                            slot_bytes: 32 << 10,
+                        };
+                        Some(emit::emit(&lowered, &options).expect("it emits"))
+                    });
+                    let length = kernel.expect("there is a plan").source.len();
+                    assert!(length < 64 << 10, "{request:?}: {length} bytes");
+                }
+            }
         }
     }
 }

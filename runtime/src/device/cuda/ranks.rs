@@ -4,7 +4,7 @@ use super::GpuError;
 use super::argument::{Argument, Memory};
 use super::driver::{CudaError, Device, DeviceMemory, Function, Grid, HostMemory, PeerMemory};
 use super::exchange::{Ends, Parts, Report};
-use super::layout::{Geometry, Layout};
+use super::layout::{Geometry, Layout, Placement};
 use super::stream::Stream;
 use ringsmith_compiler::emit::{self, Access, Kernel};
 use ringsmith_ir::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place};
@@ -145,6 +145,13 @@ impl GpuRanks {
     /// each other's output.
     pub fn has_all(&self) -> bool {
         self.own == (0..self.layout.geometry().ranks)
+    }
+
+    /// Whether the communicator has the channels that a plan needs: to be asked before a kernel is compiled.
+    ///
+    /// Errors: it has not.
+    pub(super) fn has_room(&self, plan: &KernelPlan) -> Result<(), GpuError> {
+        Placement::new(plan, &self.layout).map(drop)
     }
 
     /// What a kernel for this communicator is generated with.
