@@ -35,6 +35,7 @@ impl From<Error> for Failure {
 fn code(error: &Error) -> Code {
     match error {
         Error::Argument { .. } | Error::Id(_) => Code::InvalidArgument,
+        Error::Device { source, .. } if source.is_misuse() => Code::InvalidUsage,
         Error::Device { .. } => Code::UnhandledCudaError,
         Error::Interrupted { .. } | Error::Fault(_) | Error::PeerLeft { .. } | Error::Timeout { .. } => {
             Code::RemoteError

@@ -10,6 +10,7 @@ use ringsmith_runtime::unique_id::UniqueId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 static SETTINGS: OnceLock<Result<Config, String>> = OnceLock::new();
 
@@ -134,13 +135,22 @@ fn farewells() -> MutexGuard<'static, Vec<JoinHandle<()>>> {
     FAREWELLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until the roots that were let go are gone, which takes some seconds at most: for a process that is about
-/// to end, and would otherwise take them from ranks that still leave.
+/// How long a process that ends waits for what it has let go: as long as a root waits for ranks that still leave.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Waits until what was let go is gone, for some seconds at most: for a process that is about to end, and would
+/// otherwise take roots and GPU memory from ranks that still leave.
 pub(crate) fn wait_for_farewells() {
+    let deadline = Instant::now() + FAREWELL;
     let leaving = std::mem::take(&mut *farewells());
     for thread in leaving {
-        // Its panic is in the log.
-        let _ = thread.join();
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if thread.is_finished() {
+            // Its panic is in the log.
+            let _ = thread.join();
+        }
     }
 }
 
