@@ -144,16 +144,12 @@ struct Streams {
 
 impl Streams {
     fn of(device: &Arc<Device>, operations: &[Operation]) -> Self {
-        let mut handles: Vec<usize> = operations.iter().map(Operation::stream).collect();
-        // Most groups have one.
-        handles.dedup();
-        let mut known: Vec<usize> = Vec::new();
-        handles.retain(|handle| {
-            !known.contains(handle) && {
-                known.push(*handle);
-                true
+        let mut handles: Vec<usize> = Vec::new();
+        for stream in operations.iter().map(Operation::stream) {
+            if !handles.contains(&stream) {
+                handles.push(stream);
             }
-        });
+        }
         // SAFETY: nccl.h asks for streams of the communicator's device that live until the calls are enqueued.
         let stream = |handle: usize| unsafe { Stream::borrowed(device, handle) };
         let mut handles = handles.into_iter();
