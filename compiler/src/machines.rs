@@ -89,6 +89,21 @@ const HGX: Parts = Parts {
     chip_to_chip: false,
 };
 
+/// Eight A100 behind four processors, each with a switch for two GPUs and two ports.
+const HGX_A100: Parts = Parts {
+    cpus: 4,
+    cpu: ("x86_64", "AuthenticAMD", 23, 49),
+    switches_per_cpu: 1,
+    gpus: 2,
+    ports: 2,
+    pcie: GEN4,
+    card_pcie: GEN4,
+    sm: 80,
+    port_mbit_per_s: 200_000,
+    mesh: Mesh::Switched(12),
+    ..HGX
+};
+
 /// Every machine that is known by name, in the order of its name.
 pub const KNOWN: [Known; 11] = [
     Known {
@@ -121,19 +136,7 @@ pub const KNOWN: [Known; 11] = [
     Known {
         name: "azure-ndv4",
         source: "Standard_ND96asr_v4: 8 A100, 8 HDR ports of 200 Gbit/s; Azure/azhpc-images, topology/ndv4-topo.xml",
-        parts: Parts {
-            cpus: 4,
-            cpu: ("x86_64", "AuthenticAMD", 23, 49),
-            switches_per_cpu: 1,
-            gpus: 2,
-            ports: 2,
-            pcie: GEN4,
-            card_pcie: GEN4,
-            sm: 80,
-            port_mbit_per_s: 200_000,
-            mesh: Mesh::Switched(12),
-            ..HGX
-        },
+        parts: HGX_A100,
     },
     Known {
         name: "azure-ndv5",
@@ -143,19 +146,7 @@ pub const KNOWN: [Known; 11] = [
     Known {
         name: "dgx-a100",
         source: "8 A100, 8 HDR ports of 200 Gbit/s beside two GPUs each two; NVIDIA DGX A100 System User Guide (DU-09821)",
-        parts: Parts {
-            cpus: 4,
-            cpu: ("x86_64", "AuthenticAMD", 23, 49),
-            switches_per_cpu: 1,
-            gpus: 2,
-            ports: 2,
-            pcie: GEN4,
-            card_pcie: GEN4,
-            sm: 80,
-            port_mbit_per_s: 200_000,
-            mesh: Mesh::Switched(12),
-            ..HGX
-        },
+        parts: HGX_A100,
     },
     Known {
         name: "dgx1v",
