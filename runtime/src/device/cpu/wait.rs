@@ -26,6 +26,9 @@ const NAP_AFTER: Duration = Duration::from_millis(200);
 const NAP: Duration = Duration::from_micros(200);
 /// Between looks at the clock while yielding.
 const ROUNDS_PER_CLOCK: u32 = 64;
+/// What counts of the time between two looks at the clock. Ours: 64 rounds or a nap take less even on a
+/// machine with many more ranks than cores; beyond it the rank did not run.
+const LONGEST_GAP: Duration = Duration::from_millis(250);
 /// How long a rank that sees a peer give up waits for the peer's own words, which come through the root.
 /// Ours: many times what they take; without a root they never come.
 const WORDS_GRACE: Duration = Duration::from_secs(2);
@@ -76,10 +79,33 @@ enum BadNews {
     Left(u32),
 }
 
+/// How long a rank has waited, of the time in which it ran.
+///
+/// A rank that was itself stopped, or whose machine slept, has not waited for others meanwhile: they
+/// would be blamed, or the call given up, before it has looked whether they have sent something.
+#[derive(Clone, Copy)]
+struct Clock {
+    looked: Option<Instant>,
+    waited: Duration,
+}
+
+impl Clock {
+    /// Before the first look.
+    const STOPPED: Self = Self { looked: None, waited: Duration::ZERO };
+
+    /// Looks at the time: how long the wait has been.
+    fn look(&mut self, now: Instant) -> Duration {
+        if let Some(before) = self.looked.replace(now) {
+            self.waited += now.saturating_duration_since(before).min(LONGEST_GAP);
+        }
+        self.waited
+    }
+}
+
 /// One wait, from the moment nothing could be done.
 pub(crate) struct Wait {
     rounds: u32,
-    since: Option<Instant>,
+    clock: Clock,
     /// Who waits in which call, once that has been told.
     warned: Option<String>,
     bad_news: Option<BadNews>,
@@ -90,7 +116,7 @@ pub(crate) struct Wait {
 impl Wait {
     /// A wait that has not begun.
     pub(crate) const fn new() -> Self {
-        Self { rounds: 0, since: None, warned: None, bad_news: None, given_up: None }
+        Self { rounds: 0, clock: Clock::STOPPED, warned: None, bad_news: None, given_up: None }
     }
 
     /// Something could be done: the next pause begins a new wait.
@@ -133,7 +159,7 @@ impl Wait {
         if !self.rounds.is_multiple_of(ROUNDS_PER_CLOCK) {
             return Ok(());
         }
-        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+        let waited = self.clock.look(Instant::now());
         self.look_for_departures(watch, pending);
         if self.bad_news.is_some() {
             return Ok(());
@@ -309,6 +335,18 @@ mod tests {
             "rank 0: barrier number 3: op r0.0#1 waits for rank 0: rank 2 aborted: the disk is full; mend that, then \
              make a new communicator"
         );
+    }
+
+    #[test]
+    fn a_rank_that_was_stopped_has_not_waited_meanwhile() {
+        let start = Instant::now();
+        let mut clock = Clock::STOPPED;
+        assert_eq!(clock.look(start), Duration::ZERO);
+        assert_eq!(clock.look(start + Duration::from_millis(3)), Duration::from_millis(3));
+        let stopped = Duration::from_secs(3600);
+        let waited = clock.look(start + stopped);
+        assert_eq!(waited, Duration::from_millis(3) + LONGEST_GAP);
+        assert_eq!(clock.look(start + stopped + Duration::from_millis(1)), waited + Duration::from_millis(1));
     }
 
     struct Messages;
