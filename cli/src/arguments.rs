@@ -46,6 +46,12 @@ pub(crate) enum Command {
   ringsmith topo --topo dgx1v --svg dgx1v.svg
   ringsmith topo --topo node0.xml --topo node1.xml --json")]
     Topo(TopoArguments),
+    /// Predicts what a collective, program or kernel plan takes on a machine, and where the time goes
+    #[command(after_help = "Examples:
+  ringsmith simulate all_reduce --topo hgx-h100 --bytes 64M
+  ringsmith simulate all_reduce --ranks 8 --bytes 1M --trace trace.json --html timeline.html
+  ringsmith simulate ring_all_reduce.sched --ranks 4 --bytes 1M --seed 7")]
+    Simulate(Box<SimulateArguments>),
     /// Expands a program to the flat schedule for a number of ranks
     #[command(after_help = "Example:
   ringsmith expand ring_all_reduce.sched --ranks 4 > ring4.sched")]
@@ -204,6 +210,64 @@ pub(crate) struct TopoArguments {
     /// Draws it into this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `simulate`.
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArguments {
+    /// A collective, which is planned, or a file: a program, schedule or kernel plan (`-` reads standard input)
+    #[arg(value_name = "FILE|COLLECTIVE")]
+    pub(crate) what: PathBuf,
+    /// GPUs of this machine, as `topo` takes it; several are the nodes of a cluster [default: CPU ranks]
+    #[arg(long, value_name = "FILE|NAME|auto")]
+    pub(crate) topo: Vec<PathBuf>,
+    /// Number of ranks: on each host, or of GPUs in all [default: 2, or all GPUs]
+    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) ranks: Option<u32>,
+    /// Number of hosts, or how many of the machine there are
+    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) nodes: u32,
+    /// Cores of a host [default: as many as this one has]
+    #[arg(long, allow_hyphen_values = true, conflicts_with = "topo", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cores: Option<u32>,
+    /// Size of the larger side of the data
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "1M", value_parser = values::size)]
+    pub(crate) bytes: u64,
+    /// Element type
+    #[arg(long, allow_hyphen_values = true, value_name = "TYPE", default_value = "float32", value_parser = values::name::<DataType>())]
+    pub(crate) dtype: DataType,
+    /// Reduction
+    #[arg(long, allow_hyphen_values = true, default_value = "sum", value_parser = values::name::<ReduceOp>())]
+    pub(crate) op: ReduceOp,
+    /// Root of a rooted collective [default: 0]
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) root: Option<u32>,
+    #[command(flatten)]
+    pub(crate) parameters: Parameters,
+    /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
+    pub(crate) algo: Option<String>,
+    /// Protocols to choose among, and the one of a file's plan: `simple`, `ll,ll128`
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
+    pub(crate) proto: Option<String>,
+    /// Channels [default: the best number]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) channels: Option<u32>,
+    /// Has ranks enter the call at moments that are drawn with this number [default: all at once]
+    #[arg(long, allow_hyphen_values = true, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Within how many microseconds they then enter
+    #[arg(long, allow_hyphen_values = true, requires = "seed", value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000_000))]
+    pub(crate) skew: u32,
+    /// Writes every op with its times, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Writes a page with the time line
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) html: Option<PathBuf>,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

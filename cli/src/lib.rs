@@ -20,6 +20,7 @@ mod output;
 mod plan;
 mod run;
 mod show;
+mod simulate;
 mod topo;
 mod values;
 mod verify;
@@ -66,6 +67,7 @@ fn carry_out(command: &Command) -> Result {
         Command::Run(arguments) => run::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Topo(arguments) => topo::run(arguments),
+        Command::Simulate(arguments) => simulate::run(arguments),
         Command::Expand(arguments) => expand::run(arguments),
         Command::Fmt(arguments) => fmt::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),

@@ -25,13 +25,14 @@ const PROVED_RANKS: u32 = 64;
 
 /// Runs `plan`.
 pub(crate) fn run(arguments: &PlanArguments) -> Result {
-    let machine = machine(arguments)?;
+    let machine = hosts(arguments.ranks, arguments.nodes, arguments.cores)?;
     let ranks = machine.ranks();
     let collective = arguments.collective;
     let count = sizes::elements(collective, arguments.dtype, ranks, arguments.bytes);
     let bytes = sizes::bytes(collective, arguments.dtype, ranks, count);
     let request = Request { collective, root: arguments.root, bytes };
-    let choice = plan::choose(request, &machine, &choice::options(&wanted(arguments)?, collective, ranks)?)
+    let allowed = wanted(&arguments.algo, &arguments.proto, arguments.channels)?;
+    let choice = plan::choose(request, &machine, &choice::options(&allowed, collective, ranks)?)
         .map_err(Failure::unusable)?;
     let mut output = Output::new();
     let wanted = arguments.output.is_some() || !arguments.explain;
@@ -58,8 +59,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
 }
 
 /// Hosts like this one, with the settings that a run would have.
-fn machine(arguments: &PlanArguments) -> Result<Machine> {
-    let (ranks, nodes) = (arguments.ranks, arguments.nodes);
+pub(crate) fn hosts(ranks: u32, nodes: u32, cores: Option<u32>) -> Result<Machine> {
     let all = ranks.checked_mul(nodes).filter(|&all| all <= plan::MAX_RANKS);
     if all.is_none() {
         let most = plan::MAX_RANKS;
@@ -69,13 +69,14 @@ fn machine(arguments: &PlanArguments) -> Result<Machine> {
     }
     let here =
         || thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
-    let cores = arguments.cores.unwrap_or_else(here);
+    let cores = cores.unwrap_or_else(here);
     let hosts = (0..nodes).flat_map(|node| (0..ranks).map(move |_| node)).collect();
     let (config, _) = Config::from_env().map_err(Failure::unusable)?;
     Ok(machine_of(hosts, cores, &config))
 }
 
-fn wanted(arguments: &PlanArguments) -> Result<Wanted> {
+/// What flags allow to be chosen.
+pub(crate) fn wanted(algo: &Option<String>, proto: &Option<String>, channels: Option<u32>) -> Result<Wanted> {
     let filter = |flag: &str, list: &Option<String>, known: &[&'static str]| {
         let read = |list: &String| {
             NameFilter::parse(list, known, COLLECTIVES)
@@ -84,11 +85,11 @@ fn wanted(arguments: &PlanArguments) -> Result<Wanted> {
         list.as_ref().map(read).transpose()
     };
     Ok(Wanted {
-        algorithms: filter("--algo", &arguments.algo, algorithms())?,
-        flag: arguments.algo.clone(),
-        protocols: filter("--proto", &arguments.proto, PROTOCOLS)?,
-        min_channels: arguments.channels.unwrap_or(1),
-        max_channels: arguments.channels.unwrap_or(u32::MAX),
+        algorithms: filter("--algo", algo, algorithms())?,
+        flag: algo.clone(),
+        protocols: filter("--proto", proto, PROTOCOLS)?,
+        min_channels: channels.unwrap_or(1),
+        max_channels: channels.unwrap_or(u32::MAX),
     })
 }
 

@@ -7,3 +7,4 @@ pub mod import;
 pub mod lower;
 pub mod machines;
 pub mod plan;
+pub mod simulate;

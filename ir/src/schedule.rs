@@ -156,6 +156,15 @@ impl Protocol {
             Self::Simple => "simple",
         }
     }
+
+    /// Bytes on a link for each byte of payload: what flags add to the lines described above.
+    pub const fn wire_bytes_per_byte(self) -> f64 {
+        match self {
+            Self::Ll => 2.0,
+            Self::Ll128 => 16.0 / 15.0,
+            Self::Simple => 1.0,
+        }
+    }
 }
 
 impl fmt::Display for Protocol {

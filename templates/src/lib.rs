@@ -20,7 +20,10 @@ macro_rules! files {
     };
 }
 
-/// Every template.
+/// The page that shows a simulation; not part of any kernel.
+pub const TIMELINE: &str = include_str!("timeline.html.tera");
+
+/// Every template of kernels.
 pub const TEMPLATES: &[File] = files![
     "kernel.cu.tera",
     "exchange.cu.tera",

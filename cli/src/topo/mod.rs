@@ -20,7 +20,7 @@ use ringsmith_compiler::import::{self, Described, Graphs};
 use ringsmith_compiler::machines::{self, KNOWN};
 use ringsmith_ir::topology::{self, MAX_NODES, Topology};
 use ringsmith_runtime::discover::{self, Host};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Runs `topo`.
 pub(crate) fn run(arguments: &TopoArguments) -> Result {
@@ -48,6 +48,27 @@ pub(crate) fn run(arguments: &TopoArguments) -> Result {
     }
     output.flush()?;
     Ok(Outcome::Done)
+}
+
+/// The cluster that names and files describe, all of it so many times. None if a file is wrong, which has
+/// been told.
+///
+/// Errors: what describes no machine.
+pub(crate) fn cluster(paths: &[PathBuf], times: u32) -> Result<Option<Topology>> {
+    let mut parts = Vec::new();
+    for path in paths {
+        match described(path)? {
+            Some(Described::Topology(topology)) => parts.push(topology),
+            Some(Described::Graphs(_)) => {
+                return Err(Failure::unusable(format_args!(
+                    "{} holds rings and trees and describes no machine",
+                    name_of(path)
+                )));
+            }
+            None => return Ok(None),
+        }
+    }
+    whole(parts, times).map(Some)
 }
 
 /// What a name or a file describes. None if the file is wrong, which has been told.

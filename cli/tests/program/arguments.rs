@@ -7,7 +7,27 @@ use libtest_mimic::{Failed, Trial};
 const REFUSED: &[(&str, &[&str])] = &[
     ("", &["Usage"]),
     ("frobnicate", &["frobnicate"]),
-    ("simulate all_reduce", &["simulate"]),
+    ("simulate", &["FILE|COLLECTIVE"]),
+    ("simulate all_reduc", &["all_reduc", "all_reduce", "no file"]),
+    ("simulate missing.sched --bytes 8", &["missing.sched"]),
+    ("simulate all_reduce --ranks 0", &["--ranks"]),
+    ("simulate all_reduce --ranks 65536 --nodes 65536", &["--ranks", "--nodes"]),
+    ("simulate all_reduce --bytes -1", &["--bytes", "-1 is not a size"]),
+    ("simulate all_reduce --bytes 99999999G", &["fewer bytes"]),
+    ("simulate all_reduce --topo nowhere", &["nowhere", "hgx-h100"]),
+    ("simulate all_reduce --topo dgx1v --ranks 9", &["9 ranks", "8 GPUs", "--nodes"]),
+    ("simulate all_reduce --topo dgx1v --cores 2", &["--cores", "--topo"]),
+    ("simulate all_reduce --topo dgx1v --nodes 70000", &["--nodes"]),
+    ("simulate all_reduce --skew 5", &["--seed"]),
+    ("simulate all_reduce --seed -1", &["--seed"]),
+    ("simulate all_reduce --set a=1", &["--set a"]),
+    ("simulate all_reduce --algo bruck", &["--algo bruck", "ring"]),
+    ("simulate broadcast --root 7", &["root 7"]),
+    ("simulate send_recv", &["send_recv"]),
+    ("simulate ring2.sched --ranks 3", &["--ranks 3", "2 ranks"]),
+    ("simulate ring2.sched --algo ring", &["--algo"]),
+    ("simulate ring2.sched --proto ll,simple", &["--proto ll,simple"]),
+    ("simulate ring2.sched --topo dgx1v --nodes 0", &["--nodes"]),
     ("run", &["COLLECTIVE"]),
     ("run all_reduc", &["all_reduc", "all_reduce"]),
     ("run all_reduce --min", &["--min"]),
@@ -151,7 +171,8 @@ fn refused(line: &str, named: &[&str]) -> Result<(), Failed> {
         .into())
 }
 
-const COMMANDS: [&str; 9] = ["run", "plan", "expand", "fmt", "verify", "lower", "show", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["run", "plan", "simulate", "expand", "fmt", "verify", "lower", "show", "completions", "man"];
 
 fn help_has_an_example() -> Result<(), Failed> {
     for command in COMMANDS {

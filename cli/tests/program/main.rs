@@ -11,6 +11,7 @@ mod hostile;
 mod program;
 mod quotes;
 mod runs;
+mod simulate;
 mod topo;
 
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     trials.extend(runs::trials());
     trials.extend(hostile::trials());
     trials.extend(quotes::trials());
+    trials.extend(simulate::trials());
     trials.extend(topo::trials());
     libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).exit_code()
 }

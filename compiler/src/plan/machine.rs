@@ -134,7 +134,7 @@ impl Machine {
     }
 
     /// Whether a message from one rank to another goes through shared memory.
-    pub(super) fn is_local(&self, from: u32, to: u32) -> bool {
+    pub(crate) fn is_local(&self, from: u32, to: u32) -> bool {
         self.shared_memory && self.hosts[from as usize] == self.hosts[to as usize]
     }
 

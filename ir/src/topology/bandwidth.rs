@@ -26,6 +26,9 @@ impl fmt::Display for Rate {
 /// PCIe 3.0 with 16 lanes: what NCCL assumes where a link does not say.
 pub const ASSUMED_PCIE: Rate = Rate(12_000);
 
+/// What a GPU moves within its own memory: NCCL's `LOC_BW`.
+pub const LOCAL: Rate = Rate(5_000_000);
+
 /// 10 Gbit/s: what NCCL assumes of a port that does not say.
 const ASSUMED_PORT_MBIT_PER_S: u64 = 10_000;
 

@@ -108,10 +108,11 @@ pub struct Paths {
     between: Vec<Option<Path>>,
     to_port: Vec<Option<Path>>,
     from_port: Vec<Option<Path>>,
+    keys: Vec<Key>,
 }
 
 /// What a direction of a link is, so that each is counted once.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// From a device to what it hangs below.
     Up(Device),
@@ -173,7 +174,11 @@ impl Paths {
                 from_port.push(back);
             }
         }
-        let mut paths = Self { capacities: finder.capacities, gpus, ports, between, to_port, from_port };
+        let mut keys: Vec<(Key, Resource)> = finder.known.into_iter().collect();
+        keys.sort_by_key(|(_, resource)| *resource);
+        let keys = keys.into_iter().map(|(key, _)| key).collect();
+        let mut paths =
+            Self { capacities: finder.capacities, gpus, ports, between, to_port, from_port, keys };
         paths.through_others();
         paths
     }
@@ -191,6 +196,32 @@ impl Paths {
     /// From a port to a GPU.
     pub fn from_port(&self, port: usize, gpu: usize) -> Option<&Path> {
         self.from_port[gpu * self.ports.len() + port].as_ref()
+    }
+
+    /// What to call each direction of a link, in the order of [`Paths::capacities`]; `machine` is the one
+    /// that the paths were found for.
+    pub fn names(&self, machine: &Machine) -> Vec<String> {
+        let known = machine.names();
+        let name = |device: Device| {
+            let bus = || machine.devices[device].pci.as_ref().map(|pci| pci.bus.clone());
+            known.get(&device).cloned().or_else(bus).unwrap_or_else(|| device.to_string())
+        };
+        let name_of = |key: &Key| match *key {
+            Key::Up(device) => format!("{} to PCIe", name(device)),
+            Key::Down(device) => format!("PCIe to {}", name(device)),
+            Key::Between(from, to) => format!("{} to {}", name(from), name(to)),
+            Key::ToSwitches(gpu) => format!("{} to switches", name(gpu)),
+            Key::FromSwitches(gpu) => format!("switches to {}", name(gpu)),
+            Key::Along(link) => {
+                format!("{} to {}", name(machine.links[link].from), name(machine.links[link].to))
+            }
+            Key::Against(link) => {
+                format!("{} to {}", name(machine.links[link].to), name(machine.links[link].from))
+            }
+            Key::Sent(nic, port) => format!("{} sends", machine.port_name((nic, port))),
+            Key::Received(nic, port) => format!("{} receives", machine.port_name((nic, port))),
+        };
+        self.keys.iter().map(name_of).collect()
     }
 
     /// Reaches far ports through GPUs that are close to them.

@@ -1,0 +1,201 @@
+//! `simulate`: what a plan takes on a machine, where the time goes, and whether it ends at all.
+//!
+//! Finds the plan and the network, has the compiler run one on the other, and shows what comes out:
+//! [`text`] for people, [`json`] for programs, [`trace`] for Perfetto, [`page`] for a browser.
+
+mod json;
+mod page;
+mod subject;
+mod text;
+mod trace;
+
+use crate::arguments::SimulateArguments;
+use crate::draw;
+use crate::outcome::{Failure, Outcome, Result};
+use crate::output::{Output, Progress, remark};
+use crate::run::sizes;
+use crate::topo;
+use crate::verify::counted;
+use crate::written;
+use ringsmith_compiler::plan::Machine;
+use ringsmith_compiler::simulate::{self, Launch, Network, Start, Timeline};
+use ringsmith_ir::kernel_plan::KernelPlan;
+use ringsmith_ir::topology::Topology;
+use std::collections::HashSet;
+use subject::Subject;
+
+/// The most ops that a trace or a page holds. Ours: some 100 MB, which browsers still open.
+const SHOWN_OPS: usize = 400_000;
+
+/// What was simulated, and what came out.
+struct Simulated<'a> {
+    subject: &'a Subject,
+    machine: String,
+    bytes: u64,
+    arguments: &'a SimulateArguments,
+    timeline: &'a Timeline,
+}
+
+impl Simulated<'_> {
+    fn plan(&self) -> &KernelPlan {
+        &self.subject.plan
+    }
+
+    fn total_us(&self) -> f64 {
+        self.timeline.total_ns / 1e3
+    }
+
+    fn algbw_gbs(&self) -> f64 {
+        sizes::bandwidth_gbs(self.bytes, self.total_us())
+    }
+
+    fn busbw_gbs(&self) -> f64 {
+        self.algbw_gbs() * sizes::bus_factor(self.plan().collective, self.plan().ranks)
+    }
+
+    /// Whether each op lies on the critical path.
+    fn critical(&self) -> HashSet<u32> {
+        self.timeline.critical.iter().copied().collect()
+    }
+}
+
+/// Runs `simulate`.
+pub(crate) fn run(arguments: &SimulateArguments) -> Result {
+    let topology = match &arguments.topo[..] {
+        [] => None,
+        paths => match topo::cluster(paths, arguments.nodes)? {
+            Some(topology) => Some(topology),
+            None => return Ok(Outcome::Unusable),
+        },
+    };
+    let named = match subject::named(arguments)? {
+        Ok(named) => named,
+        Err(outcome) => return Ok(outcome),
+    };
+    let ranks = named.ranks();
+    let hosts = hosts(arguments, topology.as_ref(), ranks)?;
+    let network = match &topology {
+        Some(topology) => Network::of_topology(topology, hosts.ranks()).map_err(Failure::unusable)?,
+        None => Network::of_hosts(&hosts),
+    };
+    let subject = match subject::of(named, arguments, topology.as_ref(), &network.machine(&hosts))? {
+        Ok(subject) => subject,
+        Err(outcome) => return Ok(outcome),
+    };
+    let plan = &subject.plan;
+    let count = sizes::elements(plan.collective, arguments.dtype, plan.ranks, arguments.bytes);
+    let launch = Launch { dtype: arguments.dtype, count };
+    let start = Start {
+        within_ns: arguments.seed.map_or(0.0, |_| f64::from(arguments.skew) * 1e3),
+        seed: arguments.seed.unwrap_or(0),
+    };
+    let mut progress = Progress::new();
+    progress.show(format_args!("simulating {}", subject.name));
+    let run = simulate::simulate(plan, launch, &network, start);
+    progress.clear();
+    let mut output = Output::new();
+    let timeline = match run {
+        Ok(timeline) => timeline,
+        Err(simulate::Failure::Hang(hang)) => {
+            if arguments.json {
+                output.json(&json::of_hang(&hang, &subject.name))?;
+                output.flush()?;
+            }
+            let help = "`ringsmith show` tells which rules a kernel plan breaks";
+            remark(format_args!("error: {}: {hang}\n  {help}", subject.name));
+            return Ok(Outcome::No);
+        }
+        Err(failure @ simulate::Failure::TooLong { .. }) => {
+            return Err(Failure::unusable(format_args!("{}: {failure}", subject.name)));
+        }
+    };
+    if !subject.doubts.is_empty() {
+        // It came to its end once, and is wrong all the same.
+        draw::mistakes_without_text(&subject.name, &subject.doubts);
+        return Ok(Outcome::No);
+    }
+    let machine = described(topology.as_ref(), &hosts);
+    let bytes = sizes::bytes(plan.collective, arguments.dtype, plan.ranks, count);
+    let simulated = Simulated { subject: &subject, machine, bytes, arguments, timeline: &timeline };
+    write(&simulated)?;
+    if arguments.json {
+        output.json(&json::of(&simulated))?;
+    } else {
+        output.text(&text::of(&simulated))?;
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// Writes the files that were asked for.
+fn write(simulated: &Simulated<'_>) -> Result<()> {
+    let (arguments, ops) = (simulated.arguments, simulated.timeline.records.len());
+    for (flag, path) in [("--trace", &arguments.trace), ("--html", &arguments.html)] {
+        if let Some(path) = path {
+            if ops > SHOWN_OPS {
+                return Err(Failure::unusable(format_args!(
+                    "{flag}: {ops} ops are more than a time line shows ({SHOWN_OPS}); give fewer --bytes or ranks"
+                )));
+            }
+            let text = if flag == "--trace" { trace::of(simulated) } else { page::of(simulated) };
+            written::whole(path, text.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Hosts for as many ranks as there shall be; with a topology, its nodes.
+fn hosts(arguments: &SimulateArguments, topology: Option<&Topology>, own: Option<u32>) -> Result<Machine> {
+    let refuse = |text: String| Err(Failure::unusable(text));
+    let Some(topology) = topology else {
+        let ranks = match (own, arguments.ranks) {
+            // A schedule brings its number of ranks, over all hosts.
+            (Some(own), None) if own.is_multiple_of(arguments.nodes) => own / arguments.nodes,
+            (Some(own), None) => {
+                return refuse(format!(
+                    "{own} ranks cannot be dealt out evenly to --nodes {}",
+                    arguments.nodes
+                ));
+            }
+            (_, ranks) => ranks.unwrap_or(2),
+        };
+        return crate::plan::hosts(ranks, arguments.nodes, arguments.cores);
+    };
+    let gpus = topology.gpu_count();
+    if gpus == 0 {
+        return refuse(format!(
+            "{} has no GPUs, and --topo is about ranks on GPUs; without --topo, ranks are on CPUs",
+            topology.name
+        ));
+    }
+    let ranks = u64::from(own.or(arguments.ranks).unwrap_or(u32::MAX)).min(gpus.max(1));
+    if let Some(wanted) = own.or(arguments.ranks).filter(|wanted| u64::from(*wanted) > gpus) {
+        return refuse(format!("{wanted} ranks, and {} has {gpus} GPUs; give more --nodes", topology.name));
+    }
+    let mut hosts = crate::plan::hosts(u32::try_from(ranks).unwrap_or(u32::MAX), 1, Some(1))?;
+    let per_node = topology
+        .nodes
+        .iter()
+        .flat_map(|row| (0..row.count).map(|_| topology.machines[row.machine].gpus().len()));
+    let of_ranks = per_node.zip(0u32..).flat_map(|(gpus, node)| (0..gpus).map(move |_| node));
+    // Nodes without GPUs have no ranks.
+    hosts.hosts = of_ranks.take(ranks as usize).collect();
+    Ok(hosts)
+}
+
+/// The machine in words.
+fn described(topology: Option<&Topology>, hosts: &Machine) -> String {
+    let nodes = hosts.hosts.iter().collect::<HashSet<_>>().len();
+    let ranks = hosts.ranks() as usize;
+    match topology {
+        Some(topology) => {
+            format!("{}, {} of {}", topology.name, counted(ranks, "GPU"), counted(nodes, "node"))
+        }
+        None => format!(
+            "{} on CPUs, {} with {}",
+            counted(ranks, "rank"),
+            counted(nodes, "host"),
+            counted(hosts.cores_per_host as usize, "core"),
+        ),
+    }
+}
