@@ -5,12 +5,15 @@ use crate::mutate::{self, Random};
 use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::import::{self, Described};
 use ringsmith_compiler::lower::{self, Options};
+use ringsmith_compiler::plan::Machine;
+use ringsmith_compiler::simulate::{self, Failure, Launch, Network, Start};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::schedule::{Protocol, Schedule};
 use ringsmith_ir::text::{self, File};
 use ringsmith_ir::topology::paths::Paths;
 use ringsmith_ir::topology::{self};
+use ringsmith_ir::types::DataType;
 use ringsmith_ir::verify;
 use ringsmith_runtime::bootstrap::frame::{self, MAX_FRAME_BYTES};
 
@@ -28,7 +31,7 @@ pub(crate) struct Target {
 }
 
 /// Every target.
-pub(crate) const ALL: [Target; 4] = [
+pub(crate) const ALL: [Target; 5] = [
     Target { name: "text", what: "damaged texts: reading, printing, expanding", prepare: texts },
     Target {
         name: "verifier",
@@ -40,6 +43,7 @@ pub(crate) const ALL: [Target; 4] = [
         what: "damaged descriptions of machines, as text and as XML: reading, writing, paths, rings",
         prepare: topologies,
     },
+    Target { name: "simulator", what: "damaged kernel plans: running and hanging", prepare: simulator },
     Target { name: "frame", what: "damaged frames of the bootstrap: decoding", prepare: frames },
 ];
 
@@ -133,6 +137,33 @@ fn verifier() -> Case {
             }
         } else if let Ok(File::Schedule(schedule)) = text::parse(&input) {
             check_proof(&input, schedule);
+        }
+    })
+}
+
+/// What is proved comes to its end, and what may hang ends as well, with whom it waits for.
+fn simulator() -> Case {
+    let corpus = corpus::flat_texts();
+    Box::new(move |random, show| {
+        let input = mutate::lines(random.pick(&corpus).as_str(), random);
+        if show {
+            println!("{input}");
+        }
+        let Ok(plan) = text::parse_kernel_plan(&input) else { return };
+        let (proved, found) = match verify::kernel_plan(plan.clone()) {
+            Ok(_) => (true, Vec::new()),
+            Err(found) => (false, found),
+        };
+        if !simulate::may_run(&found) {
+            return;
+        }
+        let hosts = (0..plan.ranks).map(|rank| rank / 2).collect();
+        let network = Network::of_hosts(&Machine::cpu(hosts, 2));
+        let launch = Launch { dtype: DataType::Float32, count: random.below(100_000) as u64 };
+        match simulate::simulate(&plan, launch, &network, Start::default()) {
+            Ok(timeline) => assert!(timeline.total_ns.is_finite()),
+            Err(Failure::TooLong { .. }) => {}
+            Err(Failure::Hang(hang)) => assert!(!proved && !hang.blocked.is_empty(), "{hang}"),
         }
     })
 }

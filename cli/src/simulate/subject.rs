@@ -12,6 +12,7 @@ use crate::verify::{counted, outcome_of};
 use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::lower::{self, Options};
 use ringsmith_compiler::plan::{self, Choice, Machine};
+use ringsmith_compiler::simulate::may_run;
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::schedule::{Protocol, Schedule};
@@ -236,16 +237,12 @@ fn checked(
     let subject = Subject { name, plan: plan.clone(), predicted_us: None, doubts: Vec::new() };
     let Err(mistakes) = verify::kernel_plan(plan) else { return Ok(Ok(subject)) };
     // A run shows how far such a plan comes, and who waits for whom.
-    if mistakes.iter().all(|mistake| HANGS.contains(&mistake.code.0)) {
+    if may_run(&mistakes) {
         return Ok(Ok(Subject { doubts: mistakes, ..subject }));
     }
     draw::mistakes_without_text(&input.name, &mistakes);
     Ok(Err(outcome_of(&mistakes)))
 }
-
-/// Lanes that wait for each other, waits without a signal, links that are left otherwise than they were found,
-/// and messages that are not signalled: the rules whose breach can have a plan hang.
-const HANGS: [&str; 4] = ["V0501", "V0502", "V0601", "V0607"];
 
 /// The protocol that a flag asks for, of a text's plan.
 fn protocol(arguments: &SimulateArguments) -> Result<Option<Protocol>> {

@@ -53,7 +53,12 @@ pub(super) fn parts(
             None => add("entering the call".to_owned(), record.began_ns),
             Some(cause) if cause.lane == record.lane => {}
             Some(cause) => {
-                add(format!("signals {} to {}", rank(cause), rank(record)), record.began_ns - cause.ended_ns);
+                let within = if rank(cause) == rank(record) {
+                    "signals within a rank"
+                } else {
+                    "signals between ranks"
+                };
+                add(within.to_owned(), record.began_ns - cause.ended_ns);
             }
         }
         if let Some(limit) = record.limit {

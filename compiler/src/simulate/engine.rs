@@ -1,13 +1,13 @@
 //! The run: lanes go through their ops, once a tile, and events wake them.
 //!
 //! An op waits for what it needs, works for what it costs, and signals. A signal is seen one latency later;
-//! who waits for it then goes on. Events of one moment keep the order in which they were foretold, so a run
-//! is a function of its arguments.
+//! who waits for it then goes on. At one moment, work ends first, lane by lane, and then come events in the order
+//! in which they were foretold: a run is a function of its arguments.
 
 use super::critical;
 use super::hang::{Blocked, Failure, Hang};
 use super::network::{Cost, Network, Unit};
-use super::sharing::{End, Sharing};
+use super::sharing::Sharing;
 use ringsmith_ir::entity::Lane;
 use ringsmith_ir::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place};
 use ringsmith_ir::partition::Chunks;
@@ -90,7 +90,7 @@ pub struct Timeline {
 
 /// Runs a plan on a network.
 ///
-/// The plan is proved, or wrong in nothing but its waits.
+/// The plan is proved, or refused for what [`super::may_run`] lets pass.
 /// Errors: the plan hangs; it has more ops than a run may have.
 /// Panics: the network has fewer ranks than the plan.
 pub fn simulate(
@@ -174,7 +174,6 @@ struct Event {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Begins(usize),
-    Ends(End),
     Arrives { counter: usize, signal: u32 },
 }
 
@@ -205,8 +204,6 @@ struct Run<'a> {
     sharing: Sharing,
     events: BinaryHeap<Reverse<Event>>,
     foretold: u64,
-    /// Ends that have just been foretold.
-    ends: Vec<End>,
     records: Vec<Record>,
     carried: Vec<f64>,
     now_ns: f64,
@@ -239,7 +236,6 @@ impl<'a> Run<'a> {
             sharing: Sharing::new(plan.lanes.len(), network.resources.len()),
             events: BinaryHeap::new(),
             foretold: 0,
-            ends: Vec::new(),
             records: Vec::new(),
             carried: vec![0.0; network.resources.len()],
             now_ns: 0.0,
@@ -252,24 +248,20 @@ impl<'a> Run<'a> {
             let at_ns = enters[lane.name.rank.as_u32() as usize] + self.network.launch_ns();
             self.foretell(at_ns, What::Begins(at));
         }
-        while let Some(Reverse(event)) = self.events.pop() {
-            self.now_ns = event.at_ns;
-            match event.what {
-                What::Begins(lane) => self.go_on(lane),
-                What::Arrives { counter, signal } => {
-                    self.counts[counter].arrived.push(signal);
-                    if let Some(lane) = self.counts[counter].waiting.take() {
-                        self.lanes[lane].cause = Some(signal);
-                        self.go_on(lane);
-                    }
+        loop {
+            let event_ns = self.events.peek().map(|Reverse(event)| event.at_ns);
+            match self.sharing.next_end() {
+                Some((end_ns, lane)) if event_ns.is_none_or(|event_ns| end_ns <= event_ns) => {
+                    self.now_ns = end_ns;
+                    let limit = self.sharing.limit(lane);
+                    self.sharing.end(lane, end_ns);
+                    self.finish(lane, limit);
+                    self.go_on(lane);
                 }
-                What::Ends(end) if self.sharing.is_current(&end) => {
-                    self.sharing.end(end.lane, self.now_ns, &mut self.ends);
-                    self.tell_ends();
-                    self.finish(end.lane, self.sharing.limit(end.lane));
-                    self.go_on(end.lane);
-                }
-                What::Ends(_) => {}
+                _ => match self.events.pop() {
+                    Some(Reverse(event)) => self.take(event),
+                    None => break,
+                },
             }
         }
         if self.lanes.iter().any(|lane| !lane.done) {
@@ -283,9 +275,20 @@ impl<'a> Run<'a> {
         self.foretold += 1;
     }
 
-    fn tell_ends(&mut self) {
-        for end in std::mem::take(&mut self.ends) {
-            self.foretell(end.at_ns, What::Ends(end));
+    fn take(&mut self, event: Event) {
+        self.now_ns = event.at_ns;
+        match event.what {
+            What::Begins(lane) => {
+                self.lanes[lane].reached_ns = event.at_ns;
+                self.go_on(lane);
+            }
+            What::Arrives { counter, signal } => {
+                self.counts[counter].arrived.push(signal);
+                if let Some(lane) = self.counts[counter].waiting.take() {
+                    self.lanes[lane].cause = Some(signal);
+                    self.go_on(lane);
+                }
+            }
         }
     }
 
@@ -382,8 +385,7 @@ impl<'a> Run<'a> {
             self.carried[resource] += amount;
         }
         let wants = amounts().map(|(resource, amount)| (resource, needs(resource, amount) / alone_ns));
-        self.sharing.begin(lane, wants.filter(|want| want.1 > 0.0), alone_ns, self.now_ns, &mut self.ends);
-        self.tell_ends();
+        self.sharing.begin(lane, wants.filter(|want| want.1 > 0.0), alone_ns, self.now_ns);
         true
     }
 

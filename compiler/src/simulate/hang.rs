@@ -1,11 +1,22 @@
 //! Why a run did not come to its end.
 
+use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::entity::{LaneName, OpAddress};
 use ringsmith_ir::kernel_plan::{Counter, KernelPlan};
 use std::fmt;
 
 /// At most this many waiting lanes are listed in a message. Ours: a screen.
 const LISTED: usize = 16;
+
+/// Lanes that wait for each other, waits without a signal, links that are left otherwise than they were found,
+/// and messages that are not signalled: the rules whose breach can have a plan hang.
+const HANGS: [&str; 4] = ["V0501", "V0502", "V0601", "V0607"];
+
+/// Whether a plan that the verifier refuses for these reasons may be simulated: it is wrong in nothing but its
+/// signals and waits, so that a run shows how far it comes.
+pub fn may_run(mistakes: &[Diagnostic]) -> bool {
+    mistakes.iter().all(|mistake| HANGS.contains(&mistake.code.0))
+}
 
 /// Why there is no timeline.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,7 +21,7 @@ mod sharing;
 pub use critical::Part as CriticalPart;
 pub use engine::{Launch, MAX_OPS, Record, Start, Timeline, Usage, simulate};
 pub use gpus::Unreachable;
-pub use hang::{Blocked, Failure, Hang};
+pub use hang::{Blocked, Failure, Hang, may_run};
 pub use network::{Network, Resource, Unit};
 
 #[cfg(test)]

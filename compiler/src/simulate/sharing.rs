@@ -1,4 +1,4 @@
-//! How ops at work share resources.
+//! How ops at work share resources, and which of them is over first.
 //!
 //! An op that works alone takes the time of its scarcest resource, and of every other one a part. Where
 //! more is wanted than there is, everybody on that resource is slowed to the same fraction of the speed
@@ -10,25 +10,15 @@
 struct Flow {
     /// Which part of each resource it takes at full speed.
     wants: Vec<(usize, f64)>,
-    /// How long it would take from `since` on at full speed.
+    /// How long it would take from `since_ns` on at full speed.
     left_ns: f64,
     since_ns: f64,
     /// 0 while it does not work.
     speed: f64,
-    /// Grows with each change of speed, so that an end that was foretold before is known to be stale.
-    version: u32,
     /// What slows it, or else what it takes all of.
     limit: Option<usize>,
     /// What it takes all of if it works alone.
     scarcest: Option<usize>,
-}
-
-/// When a lane's op will end, as things stand.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct End {
-    pub(super) lane: usize,
-    pub(super) version: u32,
-    pub(super) at_ns: f64,
 }
 
 /// Resources, and the op that each lane has at work.
@@ -36,8 +26,30 @@ pub(super) struct Sharing {
     flows: Vec<Flow>,
     /// Lanes at work on each resource.
     users: Vec<Vec<usize>>,
-    /// Marks of the last search.
-    seen: Vec<bool>,
+    ends: Earliest,
+    /// What a search has reached; all of it is empty between searches.
+    reached: Reached,
+}
+
+/// Lanes and resources that a search has come to.
+struct Reached {
+    lanes: Vec<usize>,
+    is_lane: Vec<bool>,
+    resources: Vec<usize>,
+    is_resource: Vec<bool>,
+    short: Vec<Short>,
+    /// Where a resource stands among those that are short.
+    place: Vec<Option<usize>>,
+}
+
+/// A resource of which more is wanted than there is.
+#[derive(Clone, Copy)]
+struct Short {
+    resource: usize,
+    /// What is left of it.
+    left: f64,
+    /// What those want whose speed is still open.
+    wanted: f64,
 }
 
 /// Sums of parts are this exact.
@@ -45,22 +57,32 @@ const EXACT: f64 = 1e-9;
 
 impl Sharing {
     pub(super) fn new(lanes: usize, resources: usize) -> Self {
-        Self {
-            flows: vec![Flow::default(); lanes],
-            users: vec![Vec::new(); resources],
-            seen: vec![false; lanes],
-        }
+        let reached = Reached {
+            lanes: Vec::new(),
+            is_lane: vec![false; lanes],
+            resources: Vec::new(),
+            is_resource: vec![false; resources],
+            short: Vec::new(),
+            place: vec![None; resources],
+        };
+        let (flows, users) = (vec![Flow::default(); lanes], vec![Vec::new(); resources]);
+        Self { flows, users, ends: Earliest::new(lanes), reached }
     }
 
-    /// Whether a foretold end has come true.
-    pub(super) fn is_current(&self, end: &End) -> bool {
-        let flow = &self.flows[end.lane];
-        flow.speed > 0.0 && flow.version == end.version
+    /// The lane whose op will be over first, as things stand, and when; of several, the first lane.
+    pub(super) fn next_end(&self) -> Option<(f64, usize)> {
+        self.ends.first()
     }
 
     /// What limits the op that a lane has at work.
     pub(super) fn limit(&self, lane: usize) -> Option<usize> {
         self.flows[lane].limit
+    }
+
+    /// Which part of its full speed a lane has.
+    #[cfg(test)]
+    pub(super) fn speed(&self, lane: usize) -> f64 {
+        self.flows[lane].speed
     }
 
     /// A lane begins to work: `wants` are parts of resources, `alone_ns` what it takes at full speed.
@@ -70,7 +92,6 @@ impl Sharing {
         wants: impl Iterator<Item = (usize, f64)>,
         alone_ns: f64,
         now_ns: f64,
-        ends: &mut Vec<End>,
     ) {
         let flow = &mut self.flows[lane];
         flow.wants.clear();
@@ -78,91 +99,146 @@ impl Sharing {
         (flow.left_ns, flow.since_ns, flow.speed) = (alone_ns, now_ns, 0.0);
         let scarcest = flow.wants.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
         flow.scarcest = scarcest.map(|(resource, _)| resource);
-        for at in 0..self.flows[lane].wants.len() {
-            self.users[self.flows[lane].wants[at].0].push(lane);
+        for &(resource, _) in &self.flows[lane].wants {
+            self.users[resource].push(lane);
         }
-        self.share(lane, true, now_ns, ends);
+        self.reach(lane);
+        self.reached.is_lane[lane] = true;
+        self.reached.lanes.push(lane);
+        self.share(now_ns);
     }
 
     /// A lane's op is over.
-    pub(super) fn end(&mut self, lane: usize, now_ns: f64, ends: &mut Vec<End>) {
-        for at in 0..self.flows[lane].wants.len() {
-            self.users[self.flows[lane].wants[at].0].retain(|user| *user != lane);
+    pub(super) fn end(&mut self, lane: usize, now_ns: f64) {
+        for &(resource, _) in &self.flows[lane].wants {
+            self.users[resource].retain(|user| *user != lane);
         }
-        self.share(lane, false, now_ns, ends);
         self.flows[lane].speed = 0.0;
+        self.ends.set(lane, f64::INFINITY);
+        self.reach(lane);
+        self.share(now_ns);
     }
 
-    fn wanted(&self, resource: usize) -> f64 {
-        let of = |lane: &usize| self.flows[*lane].wants.iter().find(|want| want.0 == resource);
-        self.users[resource].iter().filter_map(of).map(|want| want.1).sum()
-    }
-
-    /// Finds new speeds for whom a change of `changed` may concern.
-    fn share(&mut self, changed: usize, works: bool, now_ns: f64, ends: &mut Vec<End>) {
-        // Lanes, and resources that are short, reached from the change through such resources.
-        let (mut lanes, mut short) = (vec![changed], Vec::<(usize, f64)>::new());
-        let mut known: Vec<usize> = Vec::new();
-        self.seen[changed] = true;
-        let mut next = 0;
-        while next < lanes.len() {
-            for at in 0..self.flows[lanes[next]].wants.len() {
-                let resource = self.flows[lanes[next]].wants[at].0;
-                if known.contains(&resource) {
+    /// Finds whom a change of one lane may concern: who is joined to it through resources that are short, or
+    /// were until now. The lane itself may not be among them.
+    fn reach(&mut self, changed: usize) {
+        let (flows, reached) = (&self.flows, &mut self.reached);
+        let (mut next, mut wants) = (0, &flows[changed].wants);
+        loop {
+            for &(resource, _) in wants {
+                if std::mem::replace(&mut reached.is_resource[resource], true) {
                     continue;
                 }
-                known.push(resource);
-                let is_slow = |lane: &usize| *lane != changed && self.flows[*lane].speed < 1.0;
-                let wanted = self.wanted(resource);
+                reached.resources.push(resource);
+                let users = &self.users[resource];
+                let part = |lane: &usize| flows[*lane].part(resource);
+                let wanted: f64 = users.iter().map(part).sum();
                 if wanted > 1.0 + EXACT {
-                    short.push((resource, 1.0));
-                } else if !self.users[resource].iter().any(is_slow) {
+                    reached.place[resource] = Some(reached.short.len());
+                    reached.short.push(Short { resource, left: 1.0, wanted });
+                } else if users.iter().all(|lane| *lane == changed || flows[*lane].speed >= 1.0) {
                     continue;
                 }
-                for &user in &self.users[resource] {
-                    if !std::mem::replace(&mut self.seen[user], true) {
-                        lanes.push(user);
+                for &user in users.iter().filter(|user| **user != changed) {
+                    if !std::mem::replace(&mut reached.is_lane[user], true) {
+                        reached.lanes.push(user);
                     }
                 }
             }
-            next += 1;
+            let Some(&lane) = reached.lanes.get(next) else { return };
+            (next, wants) = (next + 1, &flows[lane].wants);
         }
-        lanes.iter().for_each(|lane| self.seen[*lane] = false);
-        let first = usize::from(!works);
-        let mut open: Vec<usize> = lanes.split_off(first);
-        let mut speeds: Vec<(usize, f64, Option<usize>)> = Vec::with_capacity(open.len());
-        while !open.is_empty() {
-            let part = |lane: usize, resource: usize| {
-                self.flows[lane].wants.iter().find(|want| want.0 == resource).map_or(0.0, |want| want.1)
-            };
-            let fill = |&(resource, left): &(usize, f64)| {
-                let wanted: f64 = open.iter().map(|lane| part(*lane, resource)).sum();
-                (if wanted > 0.0 { left / wanted } else { f64::INFINITY }, resource)
-            };
-            let scarcest = short.iter().map(fill).min_by(|a, b| a.0.total_cmp(&b.0));
-            let Some((level, resource)) = scarcest.filter(|(level, _)| *level < 1.0) else {
-                speeds.extend(open.drain(..).map(|lane| (lane, 1.0, None)));
+    }
+
+    /// Gives everybody who was reached a new speed: fills until something is short, fixes those who want of
+    /// it, and goes on with the others.
+    fn share(&mut self, now_ns: f64) {
+        loop {
+            let short = self.reached.short.iter().filter(|short| short.wanted > EXACT);
+            let levels = short.map(|short| (short.left / short.wanted, short.resource));
+            let Some((level, resource)) = levels.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
+            if level >= 1.0 {
                 break;
-            };
-            let (held, rest): (Vec<usize>, Vec<usize>) =
-                open.iter().partition(|lane| part(**lane, resource) > 0.0);
-            for (resource, left) in &mut short {
-                let taken: f64 = held.iter().map(|lane| part(*lane, *resource)).sum();
-                *left = (*left - taken * level).max(0.0);
             }
-            speeds.extend(held.into_iter().map(|lane| (lane, level.max(EXACT), Some(resource))));
-            open = rest;
+            for at in 0..self.users[resource].len() {
+                let lane = self.users[resource][at];
+                if std::mem::take(&mut self.reached.is_lane[lane]) {
+                    for &(resource, part) in &self.flows[lane].wants {
+                        if let Some(place) = self.reached.place[resource] {
+                            let short = &mut self.reached.short[place];
+                            short.left = (short.left - part * level).max(0.0);
+                            short.wanted -= part;
+                        }
+                    }
+                    self.turn(lane, level.max(EXACT), Some(resource), now_ns);
+                }
+            }
+            // Sums that are not quite exact must not bring it up again.
+            let place = self.reached.place[resource].expect("it is short");
+            self.reached.short[place].wanted = 0.0;
         }
-        for (lane, speed, slowed_by) in speeds {
-            let flow = &mut self.flows[lane];
-            flow.limit = slowed_by.or(flow.scarcest);
-            if flow.speed == speed {
-                continue;
+        for at in 0..self.reached.lanes.len() {
+            let lane = self.reached.lanes[at];
+            if std::mem::take(&mut self.reached.is_lane[lane]) {
+                self.turn(lane, 1.0, None, now_ns);
             }
+        }
+        self.reached.lanes.clear();
+        self.reached.short.clear();
+        for resource in self.reached.resources.drain(..) {
+            self.reached.is_resource[resource] = false;
+            self.reached.place[resource] = None;
+        }
+    }
+
+    /// Changes a lane's speed.
+    fn turn(&mut self, lane: usize, speed: f64, slowed_by: Option<usize>, now_ns: f64) {
+        let flow = &mut self.flows[lane];
+        flow.limit = slowed_by.or(flow.scarcest);
+        if flow.speed != speed {
             flow.left_ns = (flow.left_ns - (now_ns - flow.since_ns) * flow.speed).max(0.0);
             (flow.since_ns, flow.speed) = (now_ns, speed);
-            flow.version = flow.version.wrapping_add(1);
-            ends.push(End { lane, version: flow.version, at_ns: now_ns + flow.left_ns / speed });
+            self.ends.set(lane, now_ns + flow.left_ns / speed);
         }
+    }
+}
+
+impl Flow {
+    fn part(&self, resource: usize) -> f64 {
+        self.wants.iter().find(|want| want.0 == resource).map_or(0.0, |want| want.1)
+    }
+}
+
+/// A moment for each lane, and the first of them: a tree in which the earlier of two goes on.
+struct Earliest {
+    at_ns: Vec<f64>,
+    /// The winner of each pair; the root is 1, and leaves are the lanes.
+    winners: Vec<usize>,
+}
+
+impl Earliest {
+    fn new(lanes: usize) -> Self {
+        let leaves = lanes.next_power_of_two();
+        let mut winners: Vec<usize> = vec![0; 2 * leaves];
+        winners[leaves..].iter_mut().zip(0..).for_each(|(winner, lane)| *winner = lane);
+        for node in (1..leaves).rev() {
+            winners[node] = winners[2 * node];
+        }
+        Self { at_ns: vec![f64::INFINITY; leaves], winners }
+    }
+
+    fn set(&mut self, lane: usize, at_ns: f64) {
+        self.at_ns[lane] = at_ns;
+        let mut node = (self.at_ns.len() + lane) / 2;
+        while node > 0 {
+            let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
+            self.winners[node] = if self.at_ns[right] < self.at_ns[left] { right } else { left };
+            node /= 2;
+        }
+    }
+
+    fn first(&self) -> Option<(f64, usize)> {
+        let lane = self.winners[1];
+        Some((self.at_ns[lane], lane)).filter(|(at_ns, _)| at_ns.is_finite())
     }
 }

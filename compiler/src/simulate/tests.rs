@@ -111,24 +111,63 @@ fn two_messages_share_a_wire() {
 
 #[test]
 fn what_is_short_slows_all_alike_and_leaves_the_rest_to_others() {
-    let (mut sharing, mut ends) = (Sharing::new(3, 2), Vec::new());
-    let at = |ends: &mut Vec<super::sharing::End>| {
-        let told: Vec<(usize, f64)> = ends.drain(..).map(|end| (end.lane, end.at_ns)).collect();
-        told
-    };
-    sharing.begin(0, [(0, 1.0)].into_iter(), 100.0, 0.0, &mut ends);
-    assert_eq!(at(&mut ends), [(0, 100.0)]);
+    let mut sharing = Sharing::new(3, 2);
+    sharing.begin(0, [(0, 1.0)].into_iter(), 100.0, 0.0);
+    assert_eq!(sharing.next_end(), Some((100.0, 0)));
     // At 50 another comes for both resources: half the speed for each.
-    sharing.begin(1, [(0, 1.0), (1, 1.0)].into_iter(), 100.0, 50.0, &mut ends);
-    assert_eq!(at(&mut ends), [(1, 250.0), (0, 150.0)]);
+    sharing.begin(1, [(0, 1.0), (1, 1.0)].into_iter(), 100.0, 50.0);
+    assert_eq!((sharing.next_end(), sharing.limit(1)), (Some((150.0, 0)), Some(0)));
     // The third has what the second leaves of the other resource: half of it, which is all that it wants.
-    sharing.begin(2, [(1, 0.5)].into_iter(), 10.0, 50.0, &mut ends);
-    assert_eq!(at(&mut ends), [(2, 60.0)]);
-    sharing.end(2, 60.0, &mut ends);
-    assert_eq!(at(&mut ends), []);
+    sharing.begin(2, [(1, 0.5)].into_iter(), 10.0, 50.0);
+    assert_eq!(sharing.next_end(), Some((60.0, 2)));
+    sharing.end(2, 60.0);
+    assert_eq!(sharing.next_end(), Some((150.0, 0)));
     // The first is over: the second goes on at full speed with the 50 that are left.
-    sharing.end(0, 150.0, &mut ends);
-    assert_eq!(at(&mut ends), [(1, 200.0)]);
+    sharing.end(0, 150.0);
+    assert_eq!(sharing.next_end(), Some((200.0, 1)));
+    sharing.end(1, 200.0);
+    assert_eq!(sharing.next_end(), None);
+}
+
+#[test]
+fn nobody_could_be_faster_without_slowing_somebody_slower() {
+    // Many lanes with parts of few resources, which come and go.
+    let (lanes, resources) = (12, 5);
+    let mut sharing = Sharing::new(lanes, resources);
+    let mut state = 1u32;
+    let mut draw = |below: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % below
+    };
+    let mut wants: Vec<Vec<(usize, f64)>> = vec![Vec::new(); lanes];
+    for step in 0..2000 {
+        let (lane, now_ns) = (draw(lanes as u32) as usize, f64::from(step));
+        if wants[lane].is_empty() {
+            let first = draw(resources as u32) as usize;
+            let other = (first + 1 + draw(resources as u32 - 1) as usize) % resources;
+            wants[lane] = vec![(first, 1.0), (other, f64::from(1 + draw(9)) / 10.0)];
+            sharing.begin(lane, wants[lane].clone().into_iter(), 1e9, now_ns);
+        } else {
+            sharing.end(lane, now_ns);
+            wants[lane].clear();
+        }
+        let full = |resource: usize| {
+            let users = (0..lanes).flat_map(|lane| wants[lane].iter().map(move |want| (lane, *want)));
+            let used: f64 =
+                users.filter(|user| user.1.0 == resource).map(|user| user.1.1 * sharing.speed(user.0)).sum();
+            assert!(used < 1.0 + 1e-6, "step {step}: {used}");
+            used > 1.0 - 1e-6
+        };
+        for lane in (0..lanes).filter(|lane| !wants[*lane].is_empty()) {
+            let speed = sharing.speed(lane);
+            let fastest_on = |resource: usize| {
+                let on = |other: &usize| wants[*other].iter().any(|want| want.0 == resource);
+                (0..lanes).filter(on).map(|other| sharing.speed(other)).fold(0.0, f64::max)
+            };
+            let held = wants[lane].iter().any(|want| full(want.0) && fastest_on(want.0) <= speed + 1e-9);
+            assert!(speed == 1.0 || held, "step {step}: lane {lane} at {speed}");
+        }
+    }
 }
 
 #[test]
