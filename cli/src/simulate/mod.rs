@@ -17,7 +17,7 @@ use crate::run::sizes;
 use crate::topo;
 use crate::verify::counted;
 use crate::written;
-use ringsmith_compiler::plan::Machine;
+use ringsmith_compiler::plan::{MAX_RANKS, Machine};
 use ringsmith_compiler::simulate::{self, Launch, Network, Start, Timeline};
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::topology::Topology;
@@ -106,7 +106,10 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
             return Ok(Outcome::No);
         }
         Err(failure @ simulate::Failure::TooLong { .. }) => {
-            return Err(Failure::unusable(format_args!("{}: {failure}", subject.name)));
+            return Err(Failure::unusable(format_args!(
+                "{}: {failure} (--bytes, RINGSMITH_SLOT_BYTES)",
+                subject.name
+            )));
         }
     };
     if !subject.doubts.is_empty() {
@@ -168,11 +171,16 @@ fn hosts(arguments: &SimulateArguments, topology: Option<&Topology>, own: Option
             topology.name
         ));
     }
-    let ranks = u64::from(own.or(arguments.ranks).unwrap_or(u32::MAX)).min(gpus.max(1));
     if let Some(wanted) = own.or(arguments.ranks).filter(|wanted| u64::from(*wanted) > gpus) {
         return refuse(format!("{wanted} ranks, and {} has {gpus} GPUs; give more --nodes", topology.name));
     }
-    let mut hosts = crate::plan::hosts(u32::try_from(ranks).unwrap_or(u32::MAX), 1, Some(1))?;
+    let ranks = own.or(arguments.ranks).map_or(gpus, u64::from);
+    let Some(ranks) = u32::try_from(ranks).ok().filter(|ranks| *ranks <= MAX_RANKS) else {
+        return refuse(format!(
+            "{ranks} GPUs: at most {MAX_RANKS} ranks are planned for; give fewer --nodes, or --ranks"
+        ));
+    };
+    let mut hosts = crate::plan::hosts(ranks, 1, Some(1))?;
     let per_node = topology
         .nodes
         .iter()
@@ -192,10 +200,11 @@ fn described(topology: Option<&Topology>, hosts: &Machine) -> String {
             format!("{}, {} of {}", topology.name, counted(ranks, "GPU"), counted(nodes, "node"))
         }
         None => format!(
-            "{} on CPUs, {} with {}",
+            "{} on CPUs, {} with {}{}",
             counted(ranks, "rank"),
             counted(nodes, "host"),
             counted(hosts.cores_per_host as usize, "core"),
+            if nodes > 1 { " each" } else { "" },
         ),
     }
 }

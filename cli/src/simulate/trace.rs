@@ -56,7 +56,8 @@ pub(super) fn of(simulated: &Simulated<'_>) -> String {
                 }
                 events.push(event.to_string());
             };
-            arrow("s", from_pid, from_tid, signal.ended_ns);
+            // Inside the slice that it comes from, which is where viewers look for its start.
+            arrow("s", from_pid, from_tid, signal.ended_ns - 1.0);
             arrow("f", pid, tid, record.began_ns);
         }
     }

@@ -18,6 +18,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("simulate all_reduce --topo dgx1v --ranks 9", &["9 ranks", "8 GPUs", "--nodes"]),
     ("simulate all_reduce --topo dgx1v --cores 2", &["--cores", "--topo"]),
     ("simulate all_reduce --topo dgx1v --nodes 70000", &["--nodes"]),
+    ("simulate all_reduce --topo hgx-h100 --nodes 3000", &["24000 GPUs", "16384", "--ranks"]),
     ("simulate all_reduce --skew 5", &["--seed"]),
     ("simulate all_reduce --seed -1", &["--seed"]),
     ("simulate all_reduce --set a=1", &["--set a"]),

@@ -147,10 +147,9 @@ impl Gpus {
     /// node carries, and between nodes what a port does.
     pub(super) fn machine(&self, base: &Machine) -> Machine {
         let local = f64::from(bandwidth::LOCAL.0 as u32) * 1e6;
-        let used = |kind: usize| self.ranks.iter().filter(move |seat| self.nodes[seat.node].0 == kind);
-        let inside = (0..self.kinds.len()).flat_map(|kind| {
-            let paths = &self.kinds[kind].paths;
-            used(kind).flat_map(move |a| used(kind).filter_map(move |b| paths.between(a.gpu, b.gpu)))
+        let inside = self.kinds.iter().flat_map(|Kind { paths, .. }| {
+            let gpus = 0..paths.gpus.len();
+            gpus.clone().flat_map(move |from| gpus.clone().filter_map(move |to| paths.between(from, to)))
         });
         let slowest = inside.filter(|path| path.kind != PathKind::Loc).min_by_key(|path| path.rate);
         let class = |latency_ns: u32, Rate(mb_per_s)| LinkClass {

@@ -1,7 +1,7 @@
 //! Ranks on CPUs: threads, cores, memory and networks, with the constants of the planner's machine.
 //!
-//! Parts cost here what the planner's cost model (`plan/cost.rs`) counts for them, so that the two differ
-//! only in what is simulated and there is summed up.
+//! Parts cost here what the planner's cost model (`plan/cost.rs`) counts for them. What differs is what is
+//! simulated here and summed up there, and copies within a rank, which the model leaves out.
 
 use super::network::{Part, Resource, Take, Unit};
 use crate::plan::Machine;

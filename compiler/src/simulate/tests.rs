@@ -298,3 +298,18 @@ fn the_ring_is_as_fast_as_its_links() {
     let least = 1.75 * f64::from(256 << 20) / 370.8;
     assert!(run.total_ns > least && run.total_ns < 1.35 * least, "{} of {least}", run.total_ns);
 }
+
+#[test]
+fn a_ring_over_nodes_is_as_fast_as_what_joins_them() {
+    // p4d: 100 Gbit/s a port, behind PCIe 3, which carries 12 GB/s; one ring crosses one port of each node.
+    let ring = candidates(Collective::AllReduce).iter().find(|a| a.name == "ring").expect("a ring");
+    let plan = KernelPlan { slot_bytes: 128 << 10, ..lowered(ring, 16, 1, Protocol::Simple) };
+    let two = machines::known("aws-p4d").expect("known").times(2).expect("two nodes");
+    let network = Network::of_topology(&two, 16).expect("joined");
+    let launch = Launch { dtype: DataType::Float32, count: 16 << 20 };
+    let run = simulate(&plan, launch, &network, Start::default()).expect("it ends");
+    let least = 1.875 * f64::from(64 << 20) / 12.0;
+    assert!(run.total_ns > least && run.total_ns < 1.5 * least, "{} of {least}", run.total_ns);
+    let busiest = run.usage.iter().max_by(|a, b| a.share.total_cmp(&b.share)).expect("something is used");
+    assert!(busiest.share > 0.66 && run.parts[0].ns > 0.5 * run.total_ns, "{busiest:?} {:?}", run.parts);
+}
