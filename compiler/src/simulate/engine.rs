@@ -329,7 +329,8 @@ impl<'a> Run<'a> {
             KernelOpKind::Move { src, .. } => {
                 let cells = src.iter().filter_map(|source| match source.place {
                     Place::Cell(link, cell) => Some(Counter::Cell(link, cell)),
-                    _ => None,
+                    Place::Input(_) | Place::Output(_) | Place::PeerInput(..) | Place::PeerOutput(..) => None,
+                    Place::Scratch(..) | Place::Slot(_) => None,
                 });
                 let missing = self.lanes[lane].cells;
                 for counter in cells.skip(missing) {
