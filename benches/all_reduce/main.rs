@@ -127,13 +127,13 @@ fn table(ranks: u32, rounds: usize, json: &mut String) -> Result<String, String>
     );
     let _ = write!(text, "{:>10}", "bytes");
     for competitor in &competitors {
-        let _ = write!(text, "{:>30}", competitor.name());
+        let _ = write!(text, "{:>32}", competitor.name());
     }
     let _ = writeln!(text, "{:>16}{:>12}", "best peer/ours", "ours/add");
     for (size, bytes) in SIZES.iter().enumerate() {
         let _ = write!(text, "{bytes:>10}");
         for own in &times {
-            let _ = write!(text, "{:>30}", show(&own[size]));
+            let _ = write!(text, "{:>32}", show(&own[size]));
         }
         let ours = cell(0, size).ok_or("Ringsmith's own time is missing")?;
         let best = [cell(1, size), cell(2, size)].into_iter().flatten().reduce(f64::min);
