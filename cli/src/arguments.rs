@@ -98,6 +98,34 @@ pub(crate) enum Command {
     },
 }
 
+/// Which plans may be chosen.
+#[derive(Args, Debug)]
+pub(crate) struct Selection {
+    /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
+    pub(crate) algo: Option<String>,
+    /// Protocols to choose among: `simple`, `ll,ll128`
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
+    pub(crate) proto: Option<String>,
+    /// Channels [default: the best number]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) channels: Option<u32>,
+}
+
+/// The data that a plan is made for.
+#[derive(Args, Debug)]
+pub(crate) struct Load {
+    /// Size of the larger side of the data
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "1M", value_parser = values::size)]
+    pub(crate) bytes: u64,
+    /// Element type
+    #[arg(long, allow_hyphen_values = true, value_name = "TYPE", default_value = "float32", value_parser = values::name::<DataType>())]
+    pub(crate) dtype: DataType,
+    /// Reduction
+    #[arg(long, allow_hyphen_values = true, default_value = "sum", value_parser = values::name::<ReduceOp>())]
+    pub(crate) op: ReduceOp,
+}
+
 /// Values for the parameters of a program.
 #[derive(Args, Debug)]
 pub(crate) struct Parameters {
@@ -166,27 +194,13 @@ pub(crate) struct PlanArguments {
     /// Cores of a host [default: as many as this one has]
     #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cores: Option<u32>,
-    /// Size of the larger side of the data
-    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "1M", value_parser = values::size)]
-    pub(crate) bytes: u64,
-    /// Element type
-    #[arg(long, allow_hyphen_values = true, value_name = "TYPE", default_value = "float32", value_parser = values::name::<DataType>())]
-    pub(crate) dtype: DataType,
-    /// Reduction
-    #[arg(long, allow_hyphen_values = true, default_value = "sum", value_parser = values::name::<ReduceOp>())]
-    pub(crate) op: ReduceOp,
+    #[command(flatten)]
+    pub(crate) load: Load,
     /// Root of a rooted collective
     #[arg(long, allow_hyphen_values = true, default_value_t = 0)]
     pub(crate) root: u32,
-    /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
-    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
-    pub(crate) algo: Option<String>,
-    /// Protocols to choose among: `simple`, `ll,ll128`
-    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
-    pub(crate) proto: Option<String>,
-    /// Channels [default: the best number]
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) channels: Option<u32>,
+    #[command(flatten)]
+    pub(crate) selection: Selection,
     /// Says why: every plan considered, with its predicted time
     #[arg(long)]
     pub(crate) explain: bool,
@@ -218,7 +232,7 @@ pub(crate) struct TopoArguments {
 /// Arguments of `simulate`.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArguments {
-    /// A collective, which is planned, or a file: a program, schedule or kernel plan (`-` reads standard input)
+    /// A collective, which is planned, or a file: a program, schedule or kernel plan (`-` reads standard input); a file runs over the one protocol that `--proto` names
     #[arg(value_name = "FILE|COLLECTIVE")]
     pub(crate) what: PathBuf,
     /// GPUs of this machine, as `topo` takes it; several are the nodes of a cluster [default: CPU ranks]
@@ -233,29 +247,15 @@ pub(crate) struct SimulateArguments {
     /// Cores of a host [default: as many as this one has]
     #[arg(long, allow_hyphen_values = true, conflicts_with = "topo", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cores: Option<u32>,
-    /// Size of the larger side of the data
-    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "1M", value_parser = values::size)]
-    pub(crate) bytes: u64,
-    /// Element type
-    #[arg(long, allow_hyphen_values = true, value_name = "TYPE", default_value = "float32", value_parser = values::name::<DataType>())]
-    pub(crate) dtype: DataType,
-    /// Reduction
-    #[arg(long, allow_hyphen_values = true, default_value = "sum", value_parser = values::name::<ReduceOp>())]
-    pub(crate) op: ReduceOp,
+    #[command(flatten)]
+    pub(crate) load: Load,
     /// Root of a rooted collective [default: 0]
     #[arg(long, allow_hyphen_values = true)]
     pub(crate) root: Option<u32>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
-    /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
-    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
-    pub(crate) algo: Option<String>,
-    /// Protocols to choose among, and the one of a file's plan: `simple`, `ll,ll128`
-    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
-    pub(crate) proto: Option<String>,
-    /// Channels [default: the best number]
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) channels: Option<u32>,
+    #[command(flatten)]
+    pub(crate) selection: Selection,
     /// Has ranks enter the call at moments that are drawn with this number [default: all at once]
     #[arg(long, allow_hyphen_values = true, value_name = "N")]
     pub(crate) seed: Option<u64>,

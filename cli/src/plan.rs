@@ -1,6 +1,6 @@
 //! `plan`: what would run on CPU ranks like those of this host, and why.
 
-use crate::arguments::PlanArguments;
+use crate::arguments::{PlanArguments, Selection};
 use crate::choice::{self, Wanted};
 use crate::draw;
 use crate::outcome::{Failure, Outcome, Result};
@@ -28,10 +28,10 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     let machine = hosts(arguments.ranks, arguments.nodes, arguments.cores)?;
     let ranks = machine.ranks();
     let collective = arguments.collective;
-    let count = sizes::elements(collective, arguments.dtype, ranks, arguments.bytes);
-    let bytes = sizes::bytes(collective, arguments.dtype, ranks, count);
+    let count = sizes::elements(collective, arguments.load.dtype, ranks, arguments.load.bytes);
+    let bytes = sizes::bytes(collective, arguments.load.dtype, ranks, count);
     let request = Request { collective, root: arguments.root, bytes };
-    let allowed = wanted(&arguments.algo, &arguments.proto, arguments.channels)?;
+    let allowed = wanted(&arguments.selection)?;
     let choice = plan::choose(request, &machine, &choice::options(&allowed, collective, ranks)?)
         .map_err(Failure::unusable)?;
     let mut output = Output::new();
@@ -76,7 +76,8 @@ pub(crate) fn hosts(ranks: u32, nodes: u32, cores: Option<u32>) -> Result<Machin
 }
 
 /// What flags allow to be chosen.
-pub(crate) fn wanted(algo: &Option<String>, proto: &Option<String>, channels: Option<u32>) -> Result<Wanted> {
+pub(crate) fn wanted(selection: &Selection) -> Result<Wanted> {
+    let Selection { algo, proto, channels } = selection;
     let filter = |flag: &str, list: &Option<String>, known: &[&'static str]| {
         let read = |list: &String| {
             NameFilter::parse(list, known, COLLECTIVES)
@@ -95,7 +96,7 @@ pub(crate) fn wanted(algo: &Option<String>, proto: &Option<String>, channels: Op
 
 /// The schedule of a choice, proved. Mistakes are drawn; then there is none.
 fn proved(choice: &Choice, arguments: &PlanArguments) -> Result<Option<Verified<Schedule>>> {
-    let op = arguments.collective.reduces().then_some(arguments.op);
+    let op = arguments.collective.reduces().then_some(arguments.load.op);
     let (program, values) =
         plan::instantiate(choice.algorithm, choice.ranks, Some(arguments.root), choice.channels, op);
     let name = format!("the program {}", program.name.text);

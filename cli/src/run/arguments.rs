@@ -1,7 +1,7 @@
 //! The command line of `run`, after nccl-tests where it has the same thing.
 
 use super::child::Place;
-use crate::arguments::Parameters;
+use crate::arguments::{Parameters, Selection};
 use crate::outcome::{Failure, Result};
 use crate::values::{self, OneOrAll, Root};
 use clap::{ArgAction, Args, ValueEnum};
@@ -88,15 +88,8 @@ pub(crate) struct RunArguments {
     pub(crate) schedule: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
-    /// Algorithms to choose among: `ring`, `^tree`, `all_reduce:ring;tree`
-    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
-    pub(crate) algo: Option<String>,
-    /// Protocols to choose among: `simple`, `ll,ll128`
-    #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
-    pub(crate) proto: Option<String>,
-    /// Channels of a plan
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) channels: Option<u32>,
+    #[command(flatten)]
+    pub(crate) selection: Selection,
     /// How long a call may wait for another rank [default: for ever]
     #[arg(long, allow_hyphen_values = true, value_name = "SECONDS")]
     pub(crate) timeout: Option<String>,

@@ -46,9 +46,9 @@ pub(super) fn check(job: &Job<'_>, asked: &str) -> Result<()> {
     }
     let given = [
         ("--transport", arguments.transport.is_some()),
-        ("--algo", arguments.algo.is_some()),
-        ("--proto", arguments.proto.is_some()),
-        ("--channels", arguments.channels.is_some()),
+        ("--algo", arguments.selection.algo.is_some()),
+        ("--proto", arguments.selection.proto.is_some()),
+        ("--channels", arguments.selection.channels.is_some()),
     ];
     if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::unusable(format_args!("{asked} does not heed {name} yet; leave it out")));

@@ -219,7 +219,7 @@ impl<'a> Job<'a> {
     }
 
     fn options(&self, ranks: u32) -> Result<Options> {
-        let wanted = Wanted::of(&self.config, self.arguments.algo.clone());
+        let wanted = Wanted::of(&self.config, self.arguments.selection.algo.clone());
         choice::options(&wanted, self.arguments.collective, ranks)
     }
 

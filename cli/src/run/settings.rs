@@ -56,13 +56,13 @@ fn overrides(arguments: &RunArguments) -> Vec<Override> {
     let mut put = |flag, setting, value: String| {
         all.push(Override { flag, setting, given: value.clone(), value });
     };
-    if let Some(algorithms) = &arguments.algo {
+    if let Some(algorithms) = &arguments.selection.algo {
         put("--algo", "ALGO", algorithms.clone());
     }
-    if let Some(protocols) = &arguments.proto {
+    if let Some(protocols) = &arguments.selection.proto {
         put("--proto", "PROTO", protocols.clone());
     }
-    if let Some(channels) = arguments.channels {
+    if let Some(channels) = arguments.selection.channels {
         put("--channels", "MIN_CHANNELS", channels.to_string());
         put("--channels", "MAX_CHANNELS", channels.to_string());
     }

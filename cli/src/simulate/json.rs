@@ -72,7 +72,7 @@ pub(super) fn of<'a>(simulated: &'a Simulated<'_>) -> Row<'a> {
         plan: &simulated.subject.name,
         machine: &simulated.machine,
         collective: plan.collective.name(),
-        dtype: simulated.arguments.dtype.name(),
+        dtype: simulated.arguments.load.dtype.name(),
         ranks: plan.ranks,
         bytes: simulated.bytes,
         tiles: timeline.tiles,

@@ -83,8 +83,8 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
         Err(outcome) => return Ok(outcome),
     };
     let plan = &subject.plan;
-    let count = sizes::elements(plan.collective, arguments.dtype, plan.ranks, arguments.bytes);
-    let launch = Launch { dtype: arguments.dtype, count };
+    let count = sizes::elements(plan.collective, arguments.load.dtype, plan.ranks, arguments.load.bytes);
+    let launch = Launch { dtype: arguments.load.dtype, count };
     let start = Start {
         within_ns: arguments.seed.map_or(0.0, |_| f64::from(arguments.skew) * 1e3),
         seed: arguments.seed.unwrap_or(0),
@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
         return Ok(Outcome::No);
     }
     let machine = described(topology.as_ref(), &hosts);
-    let bytes = sizes::bytes(plan.collective, arguments.dtype, plan.ranks, count);
+    let bytes = sizes::bytes(plan.collective, arguments.load.dtype, plan.ranks, count);
     let simulated = Simulated { subject: &subject, machine, bytes, arguments, timeline: &timeline };
     write(&simulated)?;
     if arguments.json {

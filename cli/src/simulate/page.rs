@@ -16,7 +16,7 @@ pub(super) fn of(simulated: &Simulated<'_>) -> String {
     context.insert("plan", &harmless(&simulated.subject.name));
     context.insert("machine", &harmless(&simulated.machine));
     context.insert("bytes", &crate::values::print_size(simulated.bytes));
-    context.insert("dtype", simulated.arguments.dtype.name());
+    context.insert("dtype", simulated.arguments.load.dtype.name());
     context.insert("total", &format!("{:.3}", simulated.total_us()));
     context.insert("algbw", &format!("{:.2}", simulated.algbw_gbs()));
     context.insert("busbw", &format!("{:.2}", simulated.busbw_gbs()));

@@ -78,8 +78,10 @@ pub(super) fn named(arguments: &SimulateArguments) -> Result<StdResult<Named, Ou
             all.join(", ")
         )));
     }
-    for (flag, given) in [("--algo", arguments.algo.is_some()), ("--channels", arguments.channels.is_some())]
-    {
+    for (flag, given) in [
+        ("--algo", arguments.selection.algo.is_some()),
+        ("--channels", arguments.selection.channels.is_some()),
+    ] {
         if given {
             let text = format_args!("{flag} chooses among planned algorithms; a file holds its own");
             return Err(Failure::unusable(text));
@@ -139,13 +141,13 @@ fn planned(
     machine: &Machine,
 ) -> Result<StdResult<Subject, Outcome>> {
     let ranks = machine.ranks();
-    let count = sizes::elements(collective, arguments.dtype, ranks, arguments.bytes);
-    let bytes = sizes::bytes(collective, arguments.dtype, ranks, count);
+    let count = sizes::elements(collective, arguments.load.dtype, ranks, arguments.load.bytes);
+    let bytes = sizes::bytes(collective, arguments.load.dtype, ranks, count);
     let request = plan::Request { collective, root: arguments.root.unwrap_or(0), bytes };
-    let allowed = wanted(&arguments.algo, &arguments.proto, arguments.channels)?;
+    let allowed = wanted(&arguments.selection)?;
     let options = choice::options(&allowed, collective, ranks)?;
     let choice = plan::choose(request, machine, &options).map_err(Failure::unusable)?;
-    let op = collective.reduces().then_some(arguments.op);
+    let op = collective.reduces().then_some(arguments.load.op);
     let order = ring_order(topology, ranks).unwrap_or_else(|| choice.rank_order.clone());
     let root = collective.rooted().then_some(choice.request.root);
     let Choice { algorithm, channels, protocol, .. } = choice;
@@ -218,10 +220,11 @@ fn checked(
     arguments: &SimulateArguments,
 ) -> Result<StdResult<Subject, Outcome>> {
     let name = format!("kernel plan @{}, {} ranks", plan.name, plan.ranks);
-    if let Some(flag) = [("--proto", arguments.proto.is_some()), ("--root", arguments.root.is_some())]
-        .into_iter()
-        .chain([("--set", !arguments.parameters.set.is_empty())])
-        .find_map(|(flag, given)| given.then_some(flag))
+    if let Some(flag) =
+        [("--proto", arguments.selection.proto.is_some()), ("--root", arguments.root.is_some())]
+            .into_iter()
+            .chain([("--set", !arguments.parameters.set.is_empty())])
+            .find_map(|(flag, given)| given.then_some(flag))
     {
         return Err(Failure::unusable(format_args!(
             "{flag}: {} holds a kernel plan, which leaves nothing open",
@@ -246,7 +249,7 @@ fn checked(
 
 /// The protocol that a flag asks for, of a text's plan.
 fn protocol(arguments: &SimulateArguments) -> Result<Option<Protocol>> {
-    let Some(list) = &arguments.proto else { return Ok(None) };
+    let Some(list) = &arguments.selection.proto else { return Ok(None) };
     let known = [Protocol::Simple, Protocol::Ll, Protocol::Ll128];
     match known.into_iter().find(|protocol| protocol.name() == list) {
         Some(protocol) => Ok(Some(protocol)),

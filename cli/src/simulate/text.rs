@@ -18,7 +18,7 @@ pub(super) fn of(simulated: &Simulated<'_>) -> String {
     };
     line("plan", simulated.subject.name.clone());
     line("machine", simulated.machine.clone());
-    let dtype = simulated.arguments.dtype;
+    let dtype = simulated.arguments.load.dtype;
     line(
         "data",
         format!(
