@@ -61,6 +61,8 @@ fn lines_and_attributes() {
     check(&inside("cpu c0 interconnect=0"), &[("T0103", 3, 8)]);
     check(&inside("cpu c0 {\ncpu c1\n}"), &[("T0106", 4, 1)]);
     check(&inside("gpu g0 bus=a"), &[("T0106", 3, 1)]);
+    // A card without an address is known by its CPU alone.
+    check(&inside("cpu c0 {\nbridge bus=a {\nnic {\nport n speed=1\n}\n}\n}"), &[("T0106", 5, 1)]);
     check(
         "topology t {\nmachine m0 {\ncpu c0\n}\nnodes 0 m0\nnodes 99999 m0\nnodes\n}",
         &[("T0103", 5, 7), ("T0103", 6, 7), ("T0102", 7, 1), ("T0102", 7, 1)],

@@ -123,6 +123,12 @@ impl Builder {
             self.report(codes::STATEMENT, message, span, "it hangs below a CPU or a bridge");
             return None;
         }
+        // With no address nobody can say which bridge it is behind; NCCL's XML has no such place either.
+        if matches!(kind, Kind::Nic(_)) && pci.is_none() && !matches!(above, Some(Kind::Cpu(_))) {
+            let message = "a network card without an address cannot hang below a bridge";
+            self.report(codes::STATEMENT, message, span, "give its `bus`, or move it to its CPU");
+            return None;
+        }
         self.spans.push(span);
         Some(self.machine.devices.push(DeviceData { parent, kind, pci }))
     }
