@@ -52,6 +52,12 @@ pub(crate) enum Command {
   ringsmith simulate all_reduce --ranks 8 --bytes 1M --trace trace.json --html timeline.html
   ringsmith simulate ring_all_reduce.sched --ranks 4 --bytes 1M --seed 7")]
     Simulate(Box<SimulateArguments>),
+    /// Measures this machine and stores what the planner can use of it
+    #[command(after_help = "Examples:
+  ringsmith tune -o here.json && RINGSMITH_TUNING=here.json ringsmith run all_reduce
+  ringsmith tune all_reduce all_gather --transport shm --max 1M -o here.json
+  ringsmith tune --show here.json")]
+    Tune(Box<crate::tune::TuneArguments>),
     /// Expands a program to the flat schedule for a number of ranks
     #[command(after_help = "Example:
   ringsmith expand ring_all_reduce.sched --ranks 4 > ring4.sched")]

@@ -22,6 +22,7 @@ mod run;
 mod show;
 mod simulate;
 mod topo;
+mod tune;
 mod values;
 mod verify;
 mod written;
@@ -68,6 +69,7 @@ fn carry_out(command: &Command) -> Result {
         Command::Plan(arguments) => plan::run(arguments),
         Command::Topo(arguments) => topo::run(arguments),
         Command::Simulate(arguments) => simulate::run(arguments),
+        Command::Tune(arguments) => tune::run(arguments),
         Command::Expand(arguments) => expand::run(arguments),
         Command::Fmt(arguments) => fmt::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),

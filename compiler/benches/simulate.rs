@@ -24,7 +24,7 @@ fn main() {
         let order: Vec<u32> = (0..ranks).collect();
         let nodes = machines::known("hgx-h100").expect("a known machine").times(ranks.div_ceil(8));
         let gpus = Network::of_topology(&nodes.expect("so many nodes"), ranks).expect("they are joined");
-        let hosts = Network::of_hosts(&Machine::cpu(vec![0; ranks as usize], 2));
+        let hosts = Network::of_hosts(&Machine::cpu(vec![0; ranks as usize], 2), 64 << 20);
         for channels in [1, 4] {
             let schedule = plan::schedule(ring, &order, None, channels, None).expect("it applies");
             let schedule = verify::schedule(schedule).expect("it is right");

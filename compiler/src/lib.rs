@@ -8,3 +8,4 @@ pub mod lower;
 pub mod machines;
 pub mod plan;
 pub mod simulate;
+pub mod tune;

@@ -7,15 +7,18 @@
 
 pub mod grammar;
 pub mod table;
+pub mod tuning;
 
 use crate::log::{Level, Subsystems};
 use crate::shown::shown;
 use crate::unique_id::UniqueId;
 use grammar::{HostPort, InterfaceFilter, NameFilter, PortRange, Secret};
+use ringsmith_compiler::plan::{Machine, Tuning};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use table::{FOREIGN, FOREIGN_PREFIXES, Read, SETTINGS, Setting};
 
@@ -41,7 +44,7 @@ pub enum DeviceKind {
 }
 
 /// All settings, with their defaults filled in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// How long initialisation waits for the other ranks.
     pub init_timeout: Duration,
@@ -97,6 +100,8 @@ pub struct Config {
     pub nvrtc: Option<PathBuf>,
     /// Where compiled kernels are kept; `None`: `ringsmith` in the user's folder of caches.
     pub cache_dir: Option<PathBuf>,
+    /// What machines like this were measured to cost.
+    pub tuning: Option<Arc<Tuning>>,
     /// The user's folder of caches, as `XDG_CACHE_HOME` or `HOME` gives it.
     pub user_cache: Option<PathBuf>,
     /// CUDA toolkits, as `CUDA_HOME` and `CUDA_PATH` name them.
@@ -137,6 +142,7 @@ impl Default for Config {
             debug_file: None,
             nvrtc: None,
             cache_dir: None,
+            tuning: None,
             user_cache: None,
             cuda_toolkits: Vec::new(),
             fifo_bytes: None,
@@ -410,6 +416,14 @@ impl Config {
         self.set.contains(name)
     }
 
+    /// A machine with what it was measured to cost.
+    pub(crate) fn tuned(&self, machine: Machine) -> Machine {
+        match &self.tuning {
+            Some(tuning) => tuning.applied_to(machine),
+            None => machine,
+        }
+    }
+
     /// What every rank must have set to the same: name and value, defaults included.
     pub fn agreement(&self) -> Vec<(&'static str, String)> {
         let text = |filter: &Option<NameFilter>| filter.as_ref().map_or("all".into(), ToString::to_string);
@@ -420,6 +434,7 @@ impl Config {
             .map(|setting| {
                 let value = match setting.name {
                     "NET" => self.net.map_or("default".into(), |net| format!("{net:?}").to_lowercase()),
+                    "TUNING" => self.tuning.as_ref().map_or("none".into(), |tuning| tuning.to_string()),
                     "SOCKET_NCONNS" => self.socket_connections.to_string(),
                     "SLOTS" => self.slots.to_string(),
                     "SLOT_BYTES" => self.slot_bytes.to_string(),

@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     let hosts = hosts(arguments, topology.as_ref(), ranks)?;
     let network = match &topology {
         Some(topology) => Network::of_topology(topology, hosts.ranks()).map_err(Failure::unusable)?,
-        None => Network::of_hosts(&hosts),
+        None => Network::of_hosts(&hosts, arguments.load.bytes),
     };
     let subject = match subject::of(named, arguments, topology.as_ref(), &network.machine(&hosts))? {
         Ok(subject) => subject,

@@ -166,6 +166,7 @@ fn settings_that_fit_nothing() -> Result<(), Failed> {
         ("RINGSMITH_NET", "ib", "leave it unset or say socket"),
         ("RINGSMITH_RUN_DIR", "/proc/version", "folder"),
         ("RINGSMITH_CACHE_DIR", "/proc/version", "folder"),
+        ("RINGSMITH_TUNING", "/proc/version", "`ringsmith tune`"),
     ];
     for (name, value, named) in cases {
         let done = Done::from(command(["run", "all_reduce", "--ranks", "3"]).env(name, value).output()?);

@@ -13,6 +13,7 @@ mod quotes;
 mod runs;
 mod simulate;
 mod topo;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -29,5 +30,6 @@ fn main() -> ExitCode {
     trials.extend(quotes::trials());
     trials.extend(simulate::trials());
     trials.extend(topo::trials());
+    trials.extend(tune::trials());
     libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).exit_code()
 }

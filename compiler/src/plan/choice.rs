@@ -7,7 +7,8 @@
 
 use super::cost::{Footprint, Predicted};
 use super::order::{position, rank_order};
-use super::{Algorithm, BATCH, Machine, MachineError, candidates};
+use super::tuning::Correction;
+use super::{Algorithm, BATCH, Machine, MachineError, Measurement, candidates};
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::Collective;
 use ringsmith_ir::verify::{self, MAX_STEPS, MAX_WORK};
@@ -310,6 +311,8 @@ struct Entry {
     protocol: Protocol,
     channels: u32,
     footprint: usize,
+    /// How far the model is off.
+    correction: Correction,
 }
 
 /// Everything about a choice that does not depend on the size.
@@ -383,7 +386,10 @@ impl<'a> Prices<'a> {
                 if algorithm.has_channels { doubling.take_while(|&c| c <= most).collect() } else { vec![1] };
             for (position, &channels) in wanted.iter().enumerate() {
                 match self.unfit(algorithm, protocol, channels, messages) {
-                    None => self.entries.push(Entry { algorithm, protocol, channels, footprint }),
+                    None => {
+                        let correction = self.correction((algorithm, protocol, channels), footprint);
+                        self.entries.push(Entry { algorithm, protocol, channels, footprint, correction });
+                    }
                     // More channels only fit less; the first says it all.
                     Some(reason) => {
                         if position == 0 {
@@ -394,6 +400,16 @@ impl<'a> Prices<'a> {
                 }
             }
         }
+    }
+
+    /// How far the model is off where calls of this kind have been measured.
+    fn correction(&self, way: (&Algorithm, Protocol, u32), footprint: usize) -> Correction {
+        let like = |m: &&Measurement| m.is_like(self.request.collective, way);
+        let footprint = &self.footprints[footprint];
+        Correction::new(self.machine.measured.of(&self.machine).filter(like).map(|measured| {
+            let model = footprint.predict(&self.machine, way.1, way.2, measured.bytes);
+            (measured.bytes, measured.us / model.us)
+        }))
     }
 
     /// Why an algorithm may not be used with a protocol, whatever it costs.
@@ -475,7 +491,9 @@ impl<'a> Prices<'a> {
                 ));
             }
         }
-        Ok(footprint.predict(&self.machine, entry.protocol, entry.channels, bytes))
+        let model = footprint.predict(&self.machine, entry.protocol, entry.channels, bytes);
+        let correction = entry.correction.at(bytes);
+        Ok(Predicted { us: model.us * correction, correction, ..model })
     }
 
     /// The choice at a size: of those as good as the cheapest, the first.

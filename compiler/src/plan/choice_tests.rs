@@ -1,8 +1,8 @@
 //! The chooser: what it picks can run, its stretches have no gaps, its errors name their causes.
 
 use super::{
-    Filter, Machine, NothingLeft, Options, Request, Verdict, candidates, choose, choose_range, explain,
-    instantiate, schedule, stretch_at,
+    Costs, Filter, Machine, Measurement, NothingLeft, Options, Request, Verdict, candidates, choose,
+    choose_range, explain, instantiate, schedule, stretch_at,
 };
 use crate::lower;
 use ringsmith_ir::expand::expand;
@@ -215,7 +215,7 @@ fn senseless_requests_are_refused_by_name() {
         ("cores_per_host", Machine::cpu(vec![0; 4], 0)),
         ("hosts", Machine::cpu(vec![0, 4_000_000_000], 4)),
         ("slot_bytes", Machine { slot_bytes: 0, ..machine.clone() }),
-        ("switch_ns", Machine { switch_ns: f64::NAN, ..machine.clone() }),
+        ("switch_ns", Machine { costs: Costs { switch_ns: f64::NAN, ..Costs::CPU }, ..machine.clone() }),
     ];
     for (field, machine) in broken {
         match choose(request(Collective::AllReduce, 8), &machine, &options) {
@@ -300,4 +300,49 @@ fn plans_may_be_as_large_as_the_verifier_takes() {
     assert!(steps.contains(&MAX_STEPS.to_string()), "{steps}");
     let words = choose(200, &Options { min_channels: 16, ..ring }).expect_err("too many lanes").to_string();
     assert!(words.contains(&MAX_WORK.to_string()), "{words}");
+}
+
+#[test]
+fn measured_calls_outweigh_the_model() {
+    let plain = Machine::cpu(vec![0; 4], 4);
+    let asked = request(Collective::AllReduce, 1 << 20);
+    let before = choose(asked, &plain, &Options::default()).expect("a choice");
+    let measured = |bytes, us| Measurement {
+        collective: Collective::AllReduce,
+        algorithm: before.algorithm,
+        protocol: before.protocol,
+        channels: before.channels,
+        ranks: 4,
+        cores: 4,
+        shared_memory: true,
+        bytes,
+        us,
+    };
+    // What was the best is ten times as slow as was thought, from some size on.
+    let us = before.predicted.us;
+    let calls = [measured(1 << 10, 1.0), measured(1 << 20, 10.0 * us)];
+    let machine = Machine { measured: calls.into_iter().collect(), ..plain.clone() };
+    let after = choose(asked, &machine, &Options::default()).expect("a choice");
+    assert!(
+        (after.algorithm, after.protocol, after.channels)
+            != (before.algorithm, before.protocol, before.channels)
+    );
+    let again =
+        Options { algorithms: Filter::Only(vec![before.algorithm.name.into()]), ..Options::default() };
+    let options = Options { min_channels: before.channels, max_channels: before.channels, ..again };
+    let corrected = choose(asked, &machine, &options).expect("a choice");
+    assert!((corrected.predicted.us / (10.0 * us) - 1.0).abs() < 1e-9, "{:?}", corrected.predicted);
+    assert!((corrected.predicted.correction - 10.0).abs() < 1e-9);
+    assert!(explain(&corrected).contains("us, 10.00 times what the model says, as measured\n"));
+    // It says nothing about other ranks, cores or transports.
+    for other in [
+        Machine { hosts: vec![0; 3], ..machine.clone() },
+        Machine { hosts: vec![0, 0, 1, 1], ..machine.clone() },
+        Machine { cores_per_host: 2, ..machine.clone() },
+        Machine { shared_memory: false, ..machine.clone() },
+    ] {
+        let unmeasured = Machine { measured: Default::default(), ..other.clone() };
+        let price = |machine| choose(asked, machine, &Options::default()).expect("a choice").predicted.us;
+        assert_eq!(price(&other), price(&unmeasured));
+    }
 }

@@ -15,10 +15,12 @@
 //! but while one waits for what is on its way the others move: latency is hidden as far as there is work
 //! and a later round to hide it.
 //!
+//! In calls that touch more than the caches of a host hold, bytes in memory take longer ([`Costs::touching`]).
+//!
 //! Plain f64 in a fixed order: every rank that computes a time computes the same one.
 
-use super::Machine;
 use super::traffic::{Flow, Landing, Message, Traffic};
+use super::{Costs, Machine};
 use ringsmith_ir::schedule::Protocol;
 
 /// A predicted time and what it is made of.
@@ -26,6 +28,8 @@ use ringsmith_ir::schedule::Protocol;
 pub struct Predicted {
     /// The time of a call, microseconds.
     pub us: f64,
+    /// The part of it that measurements account for: the time over what the model alone says.
+    pub correction: f64,
     /// Bytes of the largest chunk.
     pub chunk_bytes: u64,
     /// Bytes of a tile.
@@ -95,20 +99,20 @@ impl Load {
     }
 
     /// Time of one thread for messages of `bytes` bytes.
-    fn work_ns(&self, machine: &Machine, zone: bool, bytes: f64) -> f64 {
-        let near = if zone { machine.zone } else { machine.shm };
+    fn work_ns(&self, costs: &Costs, zone: bool, bytes: f64) -> f64 {
+        let near = if zone { costs.zone } else { costs.shm };
         self.local * near.message_ns
-            + self.remote * machine.socket.message_ns
+            + self.remote * costs.socket.message_ns
             + self.local_copies * bytes / near.bytes_per_s * 1e9
-            + self.remote_copies * bytes / machine.socket.bytes_per_s * 1e9
-            + self.reductions * bytes / machine.reduce_bytes_per_s * 1e9
+            + self.remote_copies * bytes / costs.socket.bytes_per_s * 1e9
+            + self.reductions * bytes / costs.reduce_bytes_per_s * 1e9
     }
 
     /// Time that a host's memory and network need, however many cores it has.
-    fn shared_ns(&self, machine: &Machine, bytes: f64) -> f64 {
+    fn shared_ns(&self, costs: &Costs, bytes: f64) -> f64 {
         let memory = (self.local_copies + self.remote_copies + self.reductions) * bytes;
         let network = self.outgoing.max(self.incoming) * bytes;
-        (memory / machine.memory_bytes_per_s * 1e9).max(network / machine.network_bytes_per_s * 1e9)
+        (memory / costs.memory_bytes_per_s * 1e9).max(network / costs.network_bytes_per_s * 1e9)
     }
 }
 
@@ -212,23 +216,23 @@ impl<'a> Adder<'a> {
 }
 
 impl Phase {
-    fn work_ns(&self, machine: &Machine, zone: bool, bytes: f64, channels: f64) -> f64 {
+    fn work_ns(&self, machine: &Machine, costs: &Costs, zone: bool, bytes: f64, channels: f64) -> f64 {
         let threads = f64::from(machine.threads_per_rank).min(channels);
         let cores = f64::from(machine.cores_per_host).min(f64::from(self.active.max(1)) * threads);
-        let rank = self.ranks.largest(|l| l.work_ns(machine, zone, bytes)) * channels / threads;
-        let host = self.hosts.largest(|l| l.work_ns(machine, zone, bytes)) * channels / cores;
-        let shared = self.hosts.largest(|l| l.shared_ns(machine, bytes)) * channels;
+        let rank = self.ranks.largest(|l| l.work_ns(costs, zone, bytes)) * channels / threads;
+        let host = self.hosts.largest(|l| l.work_ns(costs, zone, bytes)) * channels / cores;
+        let shared = self.hosts.largest(|l| l.shared_ns(costs, bytes)) * channels;
         rank.max(host).max(shared)
     }
 
-    fn latency_ns(&self, machine: &Machine, zone: bool) -> f64 {
-        let near = if zone { machine.zone } else { machine.shm };
-        if self.crosses { machine.socket.latency_ns } else { near.latency_ns }
+    fn latency_ns(&self, costs: &Costs, zone: bool) -> f64 {
+        let near = if zone { costs.zone } else { costs.shm };
+        if self.crosses { costs.socket.latency_ns } else { near.latency_ns }
     }
 
     fn queue_ns(&self, machine: &Machine) -> f64 {
         let cores = f64::from(machine.cores_per_host);
-        if self.crowded { (f64::from(self.active) / cores).max(1.0) * machine.switch_ns } else { 0.0 }
+        if self.crowded { (f64::from(self.active) / cores).max(1.0) * machine.costs.switch_ns } else { 0.0 }
     }
 }
 
@@ -239,6 +243,8 @@ pub(super) struct Footprint {
     flow: Flow,
     rounds: Vec<Phase>,
     whole: Phase,
+    /// The most ranks of a host.
+    on_a_host: u32,
 }
 
 impl Footprint {
@@ -261,7 +267,13 @@ impl Footprint {
             }
         }
         let whole = all.finish(1);
-        Self { chunks: traffic.chunks, flow: traffic.flow, rounds, whole }
+        Self {
+            chunks: traffic.chunks,
+            flow: traffic.flow,
+            rounds,
+            whole,
+            on_a_host: machine.most_on_a_host(),
+        }
     }
 
     /// How many chunks there are with one channel.
@@ -295,6 +307,7 @@ impl Footprint {
         bytes: u64,
     ) -> Predicted {
         let zone = protocol != Protocol::Simple;
+        let costs = machine.costs.touching(2.0 * bytes as f64 * f64::from(self.on_a_host));
         let (chunk_bytes, tile_bytes, tiles) = self.sizes(machine, protocol, channels, bytes);
         // Tiles of a chunk differ; their mean makes the bytes come out right.
         let mean_tile = chunk_bytes as f64 / tiles as f64;
@@ -302,9 +315,9 @@ impl Footprint {
         let (mut rounds, mut latency, mut queue, mut work) = (0.0, 0.0, 0.0, 0.0);
         for round in &self.rounds {
             rounds += round.repeat;
-            latency += round.repeat * round.latency_ns(machine, zone);
+            latency += round.repeat * round.latency_ns(&costs, zone);
             queue += round.repeat * round.queue_ns(machine);
-            work += round.repeat * round.work_ns(machine, zone, mean_tile, lanes);
+            work += round.repeat * round.work_ns(machine, &costs, zone, mean_tile, lanes);
         }
         let tiles_f = tiles as f64;
         let ns = match self.flow {
@@ -315,10 +328,10 @@ impl Footprint {
                 ((latency - hidden).max(latency / all_rounds) + queue + work) * tiles_f
             }
             Flow::Pipelined => {
-                let busiest = self.whole.work_ns(machine, zone, mean_tile, lanes);
+                let busiest = self.whole.work_ns(machine, &costs, zone, mean_tile, lanes);
                 latency + queue + work + (tiles_f - 1.0) * (busiest + self.whole.queue_ns(machine))
             }
         };
-        Predicted { us: (machine.launch_ns + ns) / 1e3, chunk_bytes, tile_bytes, tiles }
+        Predicted { us: (costs.launch_ns + ns) / 1e3, correction: 1.0, chunk_bytes, tile_bytes, tiles }
     }
 }

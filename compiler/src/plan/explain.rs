@@ -36,7 +36,11 @@ pub fn explain(choice: &Choice) -> String {
         line("chunks", format!("{} of at most {} bytes", choice.chunks, sizes.chunk_bytes));
         line("tiles", format!("{} a chunk, of at most {} bytes", sizes.tiles, sizes.tile_bytes));
     }
-    line("predicted", format!("{:.2} us", sizes.us));
+    let corrected = match sizes.correction {
+        1.0 => String::new(),
+        factor => format!(", {factor:.2} times what the model says, as measured"),
+    };
+    line("predicted", format!("{:.2} us{corrected}", sizes.us));
     let _ = writeln!(text, "rejected");
     let mut rejected = false;
     for candidate in &choice.candidates {

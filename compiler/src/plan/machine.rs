@@ -1,13 +1,16 @@
 //! The machine as the cost model sees it: where ranks sit, what a message and a byte cost there, and
 //! how large the communicator's links are.
 //!
-//! The constants below are one table on purpose: they are the only numbers of the model, to be
-//! replaced by what `ringsmith tune` measures. Nothing here finds anything out about the machine.
+//! The constants below are one table on purpose: they are the only numbers of the model, and what
+//! `ringsmith tune` measures takes their place ([`Costs`]). Nothing here finds anything out about the machine.
 
+use super::tuning::Measurements;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What a message costs on one kind of connection.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LinkClass {
     /// From the sender's signal to the receiver's first look at it, both running.
     pub latency_ns: f64,
@@ -35,10 +38,9 @@ const SOCKET: LinkClass = LinkClass { latency_ns: 15_000.0, message_ns: 4_000.0,
 /// One thread adding float32 from two streams into a third. Measured as above, in second-level cache.
 const REDUCE_BYTES_PER_S: f64 = 4e10;
 
-/// Bytes that all cores of a host move in a second together, counting a byte once when it is copied.
-/// Measured as above: two ranks reduce 64 MiB, which no cache holds, in 6.4 ms, which is 42 GB/s; what caches
-/// hold moves at twice that.
-const MEMORY_BYTES_PER_S: f64 = 6e10;
+/// Bytes that all cores of a host move in a second together, counting a byte once when it is copied, as long as
+/// caches hold what is moved. Measured as above: two ranks reduce 1 MiB in 44 us, which is 95 GB/s.
+const MEMORY_BYTES_PER_S: f64 = 9e10;
 
 /// What a host sends, and receives, in a second. Assumed: 100 Gbit/s.
 const NETWORK_BYTES_PER_S: f64 = 12.5e9;
@@ -50,20 +52,20 @@ const SWITCH_NS: f64 = 700.0;
 /// A call from entry to its first op, and from its last op to the return. Measured as above.
 const LAUNCH_NS: f64 = 50.0;
 
+/// What the caches of a host hold. Assumed: one die's share of a server's last level.
+const CACHED_BYTES: f64 = 32e6;
+
+/// How many times longer a byte takes that no cache holds. Measured as above: two ranks reduce 64 MiB in 6.4 ms, which
+/// is 42 GB/s.
+const COLD: f64 = 2.1;
+
 /// The largest number of ranks that is planned for. Ours: what the transports take.
 pub const MAX_RANKS: u32 = 16 * 1024;
 
-/// Where ranks sit and what things cost there.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Machine {
-    /// The host of each rank, numbered from 0.
-    pub hosts: Vec<u32>,
-    /// Cores that the ranks of a host share.
-    pub cores_per_host: u32,
-    /// Threads that run the lanes of a rank. The CPU executor has one.
-    pub threads_per_rank: u32,
-    /// Whether ranks of a host use shared memory; they use sockets otherwise.
-    pub shared_memory: bool,
+/// What things cost on a machine: every number of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
     /// Slots between ranks that share memory.
     pub shm: LinkClass,
     /// Zone cells between ranks that share memory.
@@ -80,6 +82,88 @@ pub struct Machine {
     pub switch_ns: f64,
     /// What every call costs.
     pub launch_ns: f64,
+    /// Bytes that a host's caches hold: the speeds above are those of calls that touch no more.
+    pub cached_bytes: f64,
+    /// How many times longer copying or reducing a byte takes in calls that touch twice as much or more.
+    pub cold: f64,
+}
+
+impl Costs {
+    /// Ranks on CPUs, with the constants of this file.
+    pub const CPU: Self = Self {
+        shm: SHM,
+        zone: ZONE,
+        socket: SOCKET,
+        reduce_bytes_per_s: REDUCE_BYTES_PER_S,
+        memory_bytes_per_s: MEMORY_BYTES_PER_S,
+        network_bytes_per_s: NETWORK_BYTES_PER_S,
+        switch_ns: SWITCH_NS,
+        launch_ns: LAUNCH_NS,
+        cached_bytes: CACHED_BYTES,
+        cold: COLD,
+    };
+
+    /// The same for calls in which the ranks of a host touch so many bytes together: slower in memory, in
+    /// proportion to what exceeds the caches, up to twice their size. What passes through a socket is copied in
+    /// pieces that caches hold.
+    pub fn touching(&self, bytes: f64) -> Self {
+        let missed = (bytes / self.cached_bytes - 1.0).clamp(0.0, 1.0);
+        let slower = 1.0 + missed * (self.cold - 1.0);
+        let class = |class: LinkClass| LinkClass { bytes_per_s: class.bytes_per_s / slower, ..class };
+        Self {
+            shm: class(self.shm),
+            zone: class(self.zone),
+            reduce_bytes_per_s: self.reduce_bytes_per_s / slower,
+            memory_bytes_per_s: self.memory_bytes_per_s / slower,
+            ..*self
+        }
+    }
+
+    /// Every number, with its name, to be read or replaced.
+    pub fn numbers(&mut self) -> [(&'static str, &mut f64); 16] {
+        [
+            ("shm.latency_ns", &mut self.shm.latency_ns),
+            ("shm.message_ns", &mut self.shm.message_ns),
+            ("shm.bytes_per_s", &mut self.shm.bytes_per_s),
+            ("zone.latency_ns", &mut self.zone.latency_ns),
+            ("zone.message_ns", &mut self.zone.message_ns),
+            ("zone.bytes_per_s", &mut self.zone.bytes_per_s),
+            ("socket.latency_ns", &mut self.socket.latency_ns),
+            ("socket.message_ns", &mut self.socket.message_ns),
+            ("socket.bytes_per_s", &mut self.socket.bytes_per_s),
+            ("reduce_bytes_per_s", &mut self.reduce_bytes_per_s),
+            ("memory_bytes_per_s", &mut self.memory_bytes_per_s),
+            ("network_bytes_per_s", &mut self.network_bytes_per_s),
+            ("switch_ns", &mut self.switch_ns),
+            ("launch_ns", &mut self.launch_ns),
+            ("cached_bytes", &mut self.cached_bytes),
+            ("cold", &mut self.cold),
+        ]
+    }
+
+    /// Checks that planning with them makes sense.
+    pub fn check(&self) -> Result<(), MachineError> {
+        let mut costs = *self;
+        let wrong = costs.numbers().into_iter().find(|(_, value)| !(value.is_finite() && **value > 0.0));
+        wrong.map_or(Ok(()), |(field, value)| Err(MachineError { field, value: *value }))
+    }
+}
+
+/// Where ranks sit and what things cost there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// The host of each rank, numbered from 0.
+    pub hosts: Vec<u32>,
+    /// Cores that the ranks of a host share.
+    pub cores_per_host: u32,
+    /// Threads that run the lanes of a rank. The CPU executor has one.
+    pub threads_per_rank: u32,
+    /// Whether ranks of a host use shared memory; they use sockets otherwise.
+    pub shared_memory: bool,
+    /// What things cost.
+    pub costs: Costs,
+    /// What calls took where they were measured: what is predicted for these follows them.
+    pub measured: Measurements,
     /// Slots per FIFO.
     pub slots: u32,
     /// Bytes per slot: the largest tile.
@@ -100,14 +184,8 @@ impl Machine {
             cores_per_host,
             threads_per_rank: 1,
             shared_memory: true,
-            shm: SHM,
-            zone: ZONE,
-            socket: SOCKET,
-            reduce_bytes_per_s: REDUCE_BYTES_PER_S,
-            memory_bytes_per_s: MEMORY_BYTES_PER_S,
-            network_bytes_per_s: NETWORK_BYTES_PER_S,
-            switch_ns: SWITCH_NS,
-            launch_ns: LAUNCH_NS,
+            costs: Costs::CPU,
+            measured: Measurements::default(),
             slots: 8,
             slot_bytes: 128 << 10,
             zone_cells: 64,
@@ -119,6 +197,19 @@ impl Machine {
     /// How many ranks there are.
     pub fn ranks(&self) -> u32 {
         self.hosts.len() as u32
+    }
+
+    /// The most ranks of a host.
+    pub fn most_on_a_host(&self) -> u32 {
+        let mut ranks = vec![0u32; self.hosts.iter().max().map_or(0, |last| *last as usize + 1)];
+        self.hosts.iter().for_each(|host| ranks[*host as usize] += 1);
+        ranks.into_iter().max().unwrap_or(0)
+    }
+
+    /// Bytes that the ranks of a host touch together in a call whose larger side has `bytes` bytes at each rank:
+    /// both sides, in the busiest host.
+    pub fn touched(&self, bytes: u64) -> f64 {
+        2.0 * bytes as f64 * f64::from(self.most_on_a_host())
     }
 
     /// Whether all ranks share memory, so that zones can be used.
@@ -147,9 +238,6 @@ impl Machine {
                 Err(MachineError { field, value: value as f64 })
             }
         };
-        let positive = |field, value: f64| {
-            if value.is_finite() && value > 0.0 { Ok(()) } else { Err(MachineError { field, value }) }
-        };
         let ranks = self.hosts.len() as u64;
         count("ranks", ranks, MAX_RANKS.into())?;
         count("hosts", u64::from(self.hosts.iter().copied().max().unwrap_or(0)) + 1, ranks)?;
@@ -158,16 +246,7 @@ impl Machine {
         count("slots", self.slots.into(), u32::MAX.into())?;
         count("slot_bytes", self.slot_bytes, u64::MAX)?;
         count("channels", self.channels.into(), u32::MAX.into())?;
-        for (name, class) in [("shm", self.shm), ("zone", self.zone), ("socket", self.socket)] {
-            positive(name, class.latency_ns)?;
-            positive(name, class.message_ns)?;
-            positive(name, class.bytes_per_s)?;
-        }
-        positive("reduce_bytes_per_s", self.reduce_bytes_per_s)?;
-        positive("memory_bytes_per_s", self.memory_bytes_per_s)?;
-        positive("network_bytes_per_s", self.network_bytes_per_s)?;
-        positive("switch_ns", self.switch_ns)?;
-        positive("launch_ns", self.launch_ns)
+        self.costs.check()
     }
 }
 

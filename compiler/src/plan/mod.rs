@@ -43,6 +43,7 @@ mod tree_broadcast;
 mod tree_gather;
 mod tree_reduce;
 mod tree_scatter;
+mod tuning;
 mod two_shot_all_reduce;
 
 pub use choice::{
@@ -51,9 +52,10 @@ pub use choice::{
 };
 pub use cost::Predicted;
 pub use explain::explain;
-pub use machine::{LinkClass, MAX_RANKS, Machine, MachineError};
+pub use machine::{Costs, LinkClass, MAX_RANKS, Machine, MachineError};
 pub use order::{rank_order, schedule};
 pub use traffic::{Flow, Landing, Message, Round, Traffic};
+pub use tuning::{Measurement, Measurements, Tuning};
 
 use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::{ItemKind, Program};

@@ -5,7 +5,7 @@
 
 use super::network::{Part, Resource, Take, Unit};
 use crate::channels::{Channels, Rail};
-use crate::plan::{LinkClass, Machine};
+use crate::plan::{Costs, LinkClass, Machine, Measurements};
 use ringsmith_ir::entity::LaneName;
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::topology::paths::{self, PathKind, Paths};
@@ -162,16 +162,23 @@ impl Gpus {
         let rails = self.kinds.iter().flat_map(|kind| &kind.rails).map(|rail| rail.rate).min();
         let rail = rails.unwrap_or(Rate(1));
         let most = self.kinds.iter().map(|kind| kind.paths.gpus.len()).max().unwrap_or(1);
-        Machine {
+        let costs = Costs {
             shm: near,
             zone: LinkClass { bytes_per_s: near.bytes_per_s / Protocol::Ll.wire_bytes_per_byte(), ..near },
             socket: class(PathKind::Net.latency_ns(), rail),
-            shared_memory: true,
-            cores_per_host: u32::MAX,
-            threads_per_rank: 1,
             reduce_bytes_per_s: local,
             memory_bytes_per_s: local * most as f64,
             network_bytes_per_s: rail.0.max(1) as f64 * 1e6 * most as f64,
+            // What was measured on CPUs says nothing here.
+            cold: 1.0,
+            ..base.costs
+        };
+        Machine {
+            costs,
+            measured: Measurements::default(),
+            shared_memory: true,
+            cores_per_host: u32::MAX,
+            threads_per_rank: 1,
             ..base.clone()
         }
     }

@@ -19,9 +19,9 @@ pub(super) fn resources(machine: &Machine) -> Vec<Resource> {
     let of_host = |host| {
         [
             work(format!("host {host} cores"), machine.cores_per_host),
-            bytes(format!("host {host} memory"), machine.memory_bytes_per_s),
-            bytes(format!("host {host} sends"), machine.network_bytes_per_s),
-            bytes(format!("host {host} receives"), machine.network_bytes_per_s),
+            bytes(format!("host {host} memory"), machine.costs.memory_bytes_per_s),
+            bytes(format!("host {host} sends"), machine.costs.network_bytes_per_s),
+            bytes(format!("host {host} receives"), machine.costs.network_bytes_per_s),
         ]
     };
     threads.chain((0..hosts).flat_map(of_host)).collect()
@@ -29,7 +29,7 @@ pub(super) fn resources(machine: &Machine) -> Vec<Resource> {
 
 /// What one part of an op of `rank` takes.
 pub(super) fn takes(machine: &Machine, protocol: Protocol, rank: u32, part: Part) -> Vec<Take> {
-    let near = if protocol == Protocol::Simple { machine.shm } else { machine.zone };
+    let near = if protocol == Protocol::Simple { machine.costs.shm } else { machine.costs.zone };
     let is_local = |peer| machine.is_local(rank, peer);
     let host = machine.ranks() as usize + machine.hosts[rank as usize] as usize * PER_HOST;
     let (cores, memory, sends, receives) = (host, host + 1, host + 2, host + 3);
@@ -42,15 +42,16 @@ pub(super) fn takes(machine: &Machine, protocol: Protocol, rank: u32, part: Part
     };
     match part {
         Part::Message(peer) => {
-            work(if is_local(peer) { near.message_ns } else { machine.socket.message_ns }, 0.0).collect()
+            work(if is_local(peer) { near.message_ns } else { machine.costs.socket.message_ns }, 0.0)
+                .collect()
         }
         Part::Send(peer) if is_local(peer) => moved(near.bytes_per_s, &[memory]),
-        Part::Send(_) => moved(machine.socket.bytes_per_s, &[memory, sends]),
+        Part::Send(_) => moved(machine.costs.socket.bytes_per_s, &[memory, sends]),
         // The copy or reduction that takes it out is a part of its own.
         Part::Receive(peer) if is_local(peer) => Vec::new(),
-        Part::Receive(_) => moved(machine.socket.bytes_per_s, &[memory, receives]),
+        Part::Receive(_) => moved(machine.costs.socket.bytes_per_s, &[memory, receives]),
         Part::Read(_) | Part::Store => moved(near.bytes_per_s, &[memory]),
-        Part::Combine => moved(machine.reduce_bytes_per_s, &[memory]),
+        Part::Combine => moved(machine.costs.reduce_bytes_per_s, &[memory]),
     }
 }
 
@@ -58,11 +59,11 @@ pub(super) fn takes(machine: &Machine, protocol: Protocol, rank: u32, part: Part
 pub(super) fn latency_ns(machine: &Machine, protocol: Protocol, from: u32, to: u32) -> f64 {
     let host = machine.hosts[to as usize];
     let ranks = machine.hosts.iter().filter(|other| **other == host).count();
-    let room = if ranks > machine.cores_per_host as usize { machine.switch_ns } else { 0.0 };
+    let room = if ranks > machine.cores_per_host as usize { machine.costs.switch_ns } else { 0.0 };
     let class = match protocol {
-        _ if !machine.is_local(from, to) => machine.socket,
-        Protocol::Simple => machine.shm,
-        Protocol::Ll | Protocol::Ll128 => machine.zone,
+        _ if !machine.is_local(from, to) => machine.costs.socket,
+        Protocol::Simple => machine.costs.shm,
+        Protocol::Ll | Protocol::Ll128 => machine.costs.zone,
     };
     class.latency_ns + room
 }

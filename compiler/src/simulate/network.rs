@@ -73,9 +73,11 @@ enum Kind {
 }
 
 impl Network {
-    /// Ranks on CPUs. The machine passes its own check.
-    pub fn of_hosts(machine: &Machine) -> Self {
-        Self { resources: hosts::resources(machine), kind: Kind::Hosts(machine.clone()) }
+    /// Ranks on CPUs, for calls whose larger side has `bytes` bytes at each rank. The machine passes its own check.
+    pub fn of_hosts(machine: &Machine, bytes: u64) -> Self {
+        let costs = machine.costs.touching(machine.touched(bytes));
+        let machine = Machine { costs, ..machine.clone() };
+        Self { resources: hosts::resources(&machine), kind: Kind::Hosts(machine) }
     }
 
     /// The first `ranks` GPUs of a topology, node by node.
@@ -111,7 +113,7 @@ impl Network {
     /// From the call to the first op.
     pub(super) fn launch_ns(&self) -> f64 {
         match &self.kind {
-            Kind::Hosts(machine) => machine.launch_ns,
+            Kind::Hosts(machine) => machine.costs.launch_ns,
             Kind::Gpus(_) => 0.0,
         }
     }

@@ -4,7 +4,7 @@ use super::sharing::Sharing;
 use super::{Failure, Launch, Network, Start, Timeline, simulate};
 use crate::lower::{self, Options};
 use crate::machines;
-use crate::plan::{self, LinkClass, Machine, candidates};
+use crate::plan::{self, Costs, LinkClass, Machine, candidates};
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::{Collective, DataType};
@@ -45,7 +45,7 @@ fn bytes(count: u64) -> Launch {
 /// Threads and wires move a byte in a nanosecond; nothing else is short.
 fn plain(hosts: &[u32]) -> Machine {
     let class = |latency_ns| LinkClass { latency_ns, message_ns: 100.0, bytes_per_s: 1e9 };
-    Machine {
+    let costs = Costs {
         shm: class(300.0),
         zone: class(200.0),
         socket: class(1000.0),
@@ -53,12 +53,13 @@ fn plain(hosts: &[u32]) -> Machine {
         memory_bytes_per_s: 1e18,
         network_bytes_per_s: 1e18,
         launch_ns: 50.0,
-        ..Machine::cpu(hosts.to_vec(), 64)
-    }
+        ..Costs::CPU
+    };
+    Machine { costs, ..Machine::cpu(hosts.to_vec(), 64) }
 }
 
 fn on(machine: &Machine, plan: &KernelPlan, launch: Launch) -> Timeline {
-    simulate(plan, launch, &Network::of_hosts(machine), Start::default()).expect("it ends")
+    simulate(plan, launch, &Network::of_hosts(machine, 0), Start::default()).expect("it ends")
 }
 
 #[test]
@@ -101,7 +102,8 @@ fn two_messages_share_a_wire() {
         other(second)
     );
     let plan = read(&text);
-    let machine = Machine { network_bytes_per_s: 1e9, ..plain(&[0, 0, 1, 1]) };
+    let mut machine = plain(&[0, 0, 1, 1]);
+    machine.costs.network_bytes_per_s = 1e9;
     let shared = on(&machine, &plan, bytes(1000));
     // 2000 bytes leave, and 2000 enter, at one a nanosecond; the threads' copies on top of what enters hide behind it.
     assert_eq!(shared.total_ns, 50.0 + 2000.0 + 100.0 + 1000.0 + 100.0 + 2000.0);
@@ -203,7 +205,7 @@ fn gpus_have_the_rates_of_their_links() {
 
 #[test]
 fn a_hang_names_who_waits_for_whom() {
-    let network = Network::of_hosts(&plain(&[0, 0]));
+    let network = Network::of_hosts(&plain(&[0, 0]), 0);
     let hang = |text: &str| match simulate(&read(text), bytes(3000), &network, Start::default()) {
         Err(Failure::Hang(hang)) => hang.to_string(),
         other => panic!("no hang: {other:?}"),
@@ -224,7 +226,7 @@ fn a_hang_names_who_waits_for_whom() {
 
 #[test]
 fn too_many_ops_are_refused() {
-    let network = Network::of_hosts(&plain(&[0, 0]));
+    let network = Network::of_hosts(&plain(&[0, 0]), 0);
     let run = simulate(&read(HANDED_OVER), bytes(u64::MAX), &network, Start::default());
     assert!(matches!(run, Err(Failure::TooLong { ops: 6, .. })), "{run:?}");
     assert!(run.unwrap_err().to_string().contains("fewer bytes"));
@@ -249,7 +251,7 @@ fn every_planned_algorithm_runs_and_adds_up() {
             let plan = lowered(algorithm, ranks, channels, Protocol::Simple);
             let topology = machines::known("dgx1v").expect("a known machine");
             let gpus = Network::of_topology(&topology, ranks).expect("they are joined");
-            for network in [Network::of_hosts(&Machine::cpu(hosts.clone(), 2)), gpus] {
+            for network in [Network::of_hosts(&Machine::cpu(hosts.clone(), 2), 0), gpus] {
                 let what = format!("{} {} of {ranks} ranks", algorithm.name, algorithm.collective);
                 let launch = Launch { dtype: DataType::Float32, count: 10_000 };
                 let run = |start| simulate(&plan, launch, &network, start).expect("proved plans end");
@@ -278,7 +280,7 @@ fn every_planned_algorithm_runs_and_adds_up() {
 
 #[test]
 fn seeds_make_ranks_enter_at_other_moments() {
-    let (network, plan) = (Network::of_hosts(&plain(&[0, 0])), read(HANDED_OVER));
+    let (network, plan) = (Network::of_hosts(&plain(&[0, 0]), 0), read(HANDED_OVER));
     let late = |seed| {
         let run = simulate(&plan, bytes(1000), &network, Start { within_ns: 1e6, seed }).expect("it ends");
         run.total_ns

@@ -116,7 +116,7 @@ fn over(
         .map_err(|source| connecting(rank, source))?;
     timings.connections = clock.lap();
 
-    let machine = machine(&bootstrap, &connections, &geometry, cores)?;
+    let machine = config.tuned(machine(&bootstrap, &connections, &geometry, cores)?);
     bootstrap.agree("plans", &[("machine", format!("{machine:?}"))])?;
     let local = bootstrap.local_ranks().len();
     let policy = Policy { spin: local <= cores as usize, stall: config.stall, timeout: config.timeout };
@@ -178,7 +178,7 @@ pub(super) fn check_arguments(rank: u32, world: u32) -> Result<(), Error> {
 pub fn machine_of(hosts: Vec<u32>, cores: u32, config: &Config) -> Machine {
     let shared_memory = config.shm && config.net.is_none();
     let geometry = geometry(hosts.len() as u32, config);
-    super::planning::machine(hosts, &geometry, cores, shared_memory)
+    config.tuned(super::planning::machine(hosts, &geometry, cores, shared_memory))
 }
 
 fn geometry(world: u32, config: &Config) -> Geometry {

@@ -2,13 +2,14 @@
 //! agree on are all read off it.
 //!
 //! A row is data and one small function. It looks at nothing but its text; where that names a folder,
-//! also at whether a file is there instead.
+//! also at whether a file is there instead, and where it names a tuning, at that.
 
 use super::grammar::{self, HostPort, InterfaceFilter, NameFilter, PortRange, Secret};
-use super::{Config, DeviceKind, Net};
+use super::{Config, DeviceKind, Net, tuning};
 use crate::log::{Level, Subsystems};
 use crate::unique_id::UniqueId;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Every collective, as settings name them.
 pub const COLLECTIVES: &[&str] = &[
@@ -351,6 +352,14 @@ pub const SETTINGS: &[Setting] = &[
         "Where compiled kernels are kept; owned by the user, not writable by others.",
         Apply(|c, v| folder(v).map(|p| c.cache_dir = Some(p))),
     ),
+    row(
+        "TUNING",
+        "a file that `ringsmith tune` wrote",
+        "none",
+        "What this machine was measured to cost, for the planner.",
+        Apply(|c, v| tuning::read(v).map(|found| c.tuning = Some(Arc::new(found)))),
+    )
+    .agree(),
     row("IB_DISABLE", "0 or 1", "0", "Keeps InfiniBand and RoCE unused.", NoEffect(switch))
         .nccl("NCCL_IB_DISABLE"),
     row("IB_HCA", "a list", "all", "InfiniBand devices to use.", NoEffect(|_| Ok(()))).nccl("NCCL_IB_HCA"),
