@@ -98,6 +98,8 @@ pub struct Config {
     pub debug_file: Option<String>,
     /// The folder of CUDA's run-time compiler; `None`: searched for.
     pub nvrtc: Option<PathBuf>,
+    /// A bundle of compiled kernels; `None`: there is none.
+    pub bundle: Option<PathBuf>,
     /// Where compiled kernels are kept; `None`: `ringsmith` in the user's folder of caches.
     pub cache_dir: Option<PathBuf>,
     /// What machines like this were measured to cost.
@@ -141,6 +143,7 @@ impl Default for Config {
             debug_subsystems: Subsystems::default(),
             debug_file: None,
             nvrtc: None,
+            bundle: None,
             cache_dir: None,
             tuning: None,
             user_cache: None,

@@ -8,6 +8,7 @@ use crate::bootstrap::refusal::Refusal;
 use crate::config::ConfigError;
 use crate::device::cuda::GpuError;
 use crate::fault::{Reason, WithRemedy};
+use crate::jit::BundleError;
 use crate::launcher::LaunchError;
 use crate::shown::shown;
 use crate::unique_id::IdError;
@@ -376,6 +377,14 @@ pub enum Error {
         /// What happened.
         source: GpuError,
     },
+    /// The kernels that a setting names are refused.
+    #[error("rank {rank}: RINGSMITH_BUNDLE: {source}")]
+    Bundle {
+        /// The rank that read them.
+        rank: u32,
+        /// Which file, and what is wrong with it.
+        source: Box<BundleError>,
+    },
     /// A schedule was refuted, or cannot run here.
     #[error("{schedule} is refused: {}", List(.diagnostics))]
     Rejected {
@@ -402,6 +411,7 @@ impl Error {
             | Self::Launch(_)
             | Self::Id(_)
             | Self::Argument { .. }
+            | Self::Bundle { .. }
             | Self::Unsupported { .. }
             | Self::Forked { .. } => ExitStatus::Unusable,
             Self::Device { source, .. } if source.is_misuse() => ExitStatus::Unusable,

@@ -119,6 +119,11 @@ impl fmt::Display for EmitError {
 
 impl std::error::Error for EmitError {}
 
+/// The names and texts that every source is made from: what tells two generators apart.
+pub fn templates() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ringsmith_templates::TEMPLATES.iter().map(|file| (file.name, file.text))
+}
+
 /// Generates the kernel of a plan.
 ///
 /// Errors: options out of range; a plan for another operation, or with more lanes or links than a kernel

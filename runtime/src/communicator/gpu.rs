@@ -466,11 +466,12 @@ fn join(
         move |source: GpuError| Error::Device { rank, operation: operation.to_owned(), source }
     };
     init::check_arguments(rank, world)?;
+    let bundle = bundle(&jit, rank)?;
     let device = open(bootstrap, ordinal).map_err(failed("opening its GPU"))?;
     let card = Card::of(&device).map_err(failed("looking at its GPU"))?;
     timings.arguments = clock.lap();
 
-    init::agree_on_settings(bootstrap, config, ("device", "cuda".to_owned()))?;
+    init::agree_on_settings(bootstrap, config, [("device", "cuda".to_owned()), bundle])?;
     let cards = gathered(bootstrap, "GPUs", &card.to_bytes(), Card::from_bytes)?;
     check_cards(bootstrap.members(), &cards, config)?;
     let ranks_on = |card: &Card| cards.iter().filter(|c| c.uuid == card.uuid).count() as u32;
@@ -520,6 +521,16 @@ fn join(
     timings.proxies = clock.lap();
     timings.tell(rank, world);
     Ok((collectives, timings))
+}
+
+/// Which bundle a rank has, for the comparison with the others: ranks with unlike kernels might wait for each
+/// other for ever. Where it lies may differ from host to host.
+///
+/// Errors: it is refused.
+fn bundle(jit: &Jit, rank: u32) -> Result<(&'static str, String), Error> {
+    let bundle = jit.bundle().map_err(|error| Error::Bundle { rank, source: Box::new(error) })?;
+    let digest = bundle.map_or("none".to_owned(), |bundle| format!("a bundle with hash {}", bundle.digest()));
+    Ok(("contents of RINGSMITH_BUNDLE", digest))
 }
 
 /// Thread blocks that a rank may have. Where processes share a GPU, blocks that wait must leave whole
@@ -679,5 +690,79 @@ mod tests {
         assert_eq!(describe(&[wait("op r0.0#1", &[1])]), "1 block waits at op r0.0#1 for rank 1");
         let many = [wait("op r0.0#1", &[1, 2]), wait("op r0.0#1", &[1, 2]), wait("op r0.1#4", &[3])];
         assert_eq!(describe(&many), "2 blocks wait at op r0.0#1 for rank 1, 2; 1 elsewhere");
+    }
+
+    /// A bundle of one kernel, and what compiles with it.
+    fn jit_with(folder: &std::path::Path, source: &str) -> Jit {
+        use crate::jit::{Cubin, Version, bundle::Contents};
+        let cubin = Cubin::new(b"code".to_vec(), "sm_90".parse().expect("an architecture"), String::new());
+        let mut contents = Contents::new();
+        contents.add("ring", "kernel_plan @ring", source, &cubin, Version { major: 13, minor: 0 });
+        contents.write(folder).expect("a bundle");
+        jit_of(folder)
+    }
+
+    fn jit_of(bundle: &std::path::Path) -> Jit {
+        let mut config = Config::default();
+        config.bundle = Some(bundle.to_owned());
+        Jit::new(&config)
+    }
+
+    #[test]
+    fn unlike_bundles_are_refused_by_rank_and_refused_ones_at_once() {
+        let folder = std::env::temp_dir().join(format!("ringsmith-test-unlike-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder for the test");
+        let vars = [("RINGSMITH_SOCKET_IFNAME", "=lo"), ("RINGSMITH_INIT_TIMEOUT_S", "30")];
+        let (config, _) = Config::from_vars(vars.map(|(name, value)| (name.to_owned(), value.to_owned())))
+            .expect("settings of the test");
+        let jits = ["a", "a", "b"].iter().enumerate().map(|(rank, source)| {
+            // The third rank has other kernels; where they lie is each host's own affair.
+            jit_with(&folder.join(rank.to_string()), source)
+        });
+        let mut jits: Vec<Jit> = jits.collect();
+        let agree = |jits: &[Jit]| -> Vec<Result<(), Error>> {
+            let world = jits.len() as u32;
+            let (id, _root) = UniqueId::create(&config).expect("a root on loopback");
+            std::thread::scope(|scope| {
+                let rank = |(rank, jit)| {
+                    let (id, config) = (&id, &config);
+                    scope.spawn(move || {
+                        let bootstrap = Bootstrap::connect(id, rank, world, config)?;
+                        init::agree_on_settings(&bootstrap, config, [bundle(jit, rank)?])
+                    })
+                };
+                let ranks: Vec<_> = (0..).zip(jits).map(rank).collect();
+                ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+            })
+        };
+        assert!(agree(&jits[..2]).iter().all(Result::is_ok));
+        for outcome in agree(&jits) {
+            let error = outcome.expect_err("rank 2 has another").to_string();
+            for part in ["rank 2 has contents of RINGSMITH_BUNDLE = a bundle", "rank 0 has contents"] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+        jits[1] = Jit::new(&Config::default());
+        let error = agree(&jits[..2]).swap_remove(0).expect_err("rank 1 has none").to_string();
+        assert!(error.contains("rank 1 has contents of RINGSMITH_BUNDLE = none"), "{error}");
+
+        // A damaged one is told before any GPU is looked for, and to the other ranks.
+        std::fs::write(folder.join("0/manifest"), "ringsmith bundle 1").expect("a file");
+        let jit = Arc::new(jit_of(&folder.join("0")));
+        let (id, _root) = UniqueId::create(&config).expect("a root on loopback");
+        let (own, other) = std::thread::scope(|scope| {
+            let connect = |rank| Bootstrap::connect(&id, rank, 2, &config).expect("both are here");
+            let other = scope.spawn(move || connect(1).barrier("kernels"));
+            let own = GpuCommunicator::over(connect(0), None, &config, jit).err().expect("it is damaged");
+            (own, other.join().expect("no panic").expect_err("rank 0 has left").to_string())
+        });
+        assert_eq!(own.exit_status(), crate::error::ExitStatus::Unusable);
+        for text in [own.to_string(), other] {
+            for part in ["rank 0", "RINGSMITH_BUNDLE", "manifest, byte 18"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        std::fs::remove_dir_all(&folder).expect("the test's folder");
     }
 }

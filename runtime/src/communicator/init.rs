@@ -106,7 +106,7 @@ fn over(
 
     let bootstrap = connect()?;
     let rank = bootstrap.rank();
-    agree_on_settings(&bootstrap, config, ("geometry of links", format!("{geometry:?}")))?;
+    agree_on_settings(&bootstrap, config, [("geometry of links", format!("{geometry:?}"))])?;
     let cores = smallest_core_count(&bootstrap)?;
     timings.topology = clock.lap();
 
@@ -197,18 +197,17 @@ fn connecting(rank: u32, source: crate::transport::LinkError) -> Error {
 }
 
 /// Every rank must be of one version, read the same settings, and have the same of something special.
-pub(super) fn agree_on_settings(
+pub(super) fn agree_on_settings<const N: usize>(
     bootstrap: &Bootstrap,
     config: &Config,
-    (name, value): (&str, String),
+    special: [(&str, String); N],
 ) -> Result<(), Error> {
-    let mut values: Vec<(String, String)> = vec![
-        ("version of ringsmith".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-        (name.to_owned(), value),
-    ];
+    let mut values: Vec<(String, String)> =
+        vec![("version of ringsmith".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+    values.extend(special.map(|(name, value)| (name.to_owned(), value)));
     values.extend(config.agreement().into_iter().map(|(name, value)| (format!("RINGSMITH_{name}"), value)));
     // What is special follows from settings: where one of those differs, that is what to mend.
-    values.rotate_left(2);
+    values.rotate_left(1 + N);
     bootstrap.agree("settings", &values)
 }
 

@@ -346,6 +346,13 @@ pub const SETTINGS: &[Setting] = &[
         Apply(|c, v| path(v).map(|p| c.nvrtc = Some(p))),
     ),
     row(
+        "BUNDLE",
+        "a folder",
+        "none",
+        "Compiled kernels, used before the cache and NVRTC; damaged ones are refused at initialisation.",
+        Apply(|c, v| path(v).map(|p| c.bundle = Some(p))),
+    ),
+    row(
         "CACHE_DIR",
         "a folder",
         "`ringsmith` in `XDG_CACHE_HOME` or ~/.cache",

@@ -64,7 +64,7 @@ pub enum CacheError {
 }
 
 /// All that machine code depends on but the compiler's version, as a hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Family([u8; 32]);
 
 impl Family {
@@ -100,7 +100,7 @@ pub struct Key {
 }
 
 impl Key {
-    fn digest(&self) -> [u8; 32] {
+    pub(super) fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.family.0);
         hash.update(self.version.major.to_le_bytes());
@@ -115,10 +115,20 @@ impl Key {
 }
 
 impl Family {
-    fn prefix(&self) -> String {
+    /// The family of a hash that was written down.
+    pub(super) fn of_hash(hash: [u8; 32]) -> Self {
+        Self(hash)
+    }
+
+    /// The hash, as digits.
+    pub(super) fn hex(&self) -> String {
         let mut text = String::with_capacity(65);
         self.0.iter().for_each(|byte| write!(text, "{byte:02x}").expect("strings take all"));
-        text + "-"
+        text
+    }
+
+    fn prefix(&self) -> String {
+        self.hex() + "-"
     }
 
     /// The version in the name of a file, if the file is of this family.

@@ -1,7 +1,8 @@
 //! What can go wrong between source text and machine code, with the lines of the source at fault.
 
-use super::{Architecture, NotFound, Version};
+use super::{Architecture, BundleError, NotFound, Version};
 use std::fmt;
+use std::path::PathBuf;
 
 /// Why there is no machine code for a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,6 +10,26 @@ pub enum JitError {
     /// There is no NVRTC.
     #[error(transparent)]
     Missing(#[from] NotFound),
+    /// The bundle is refused.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// The bundle has no such kernel, and there is no NVRTC to make it.
+    #[error(
+        "kernel {kernel} for {architecture} is not in bundle {}, which has kernels for {}, nor kept, and there is no \
+         NVRTC to compile it; use a bundle that has it. {missing}", .bundle.display(), List(.holds)
+    )]
+    NotInBundle {
+        /// What was looked for.
+        kernel: String,
+        /// What for.
+        architecture: Architecture,
+        /// The bundle.
+        bundle: PathBuf,
+        /// What it has kernels for.
+        holds: Vec<Architecture>,
+        /// Why NVRTC cannot make it.
+        missing: NotFound,
+    },
     /// This NVRTC does not know the architecture.
     #[error(
         "kernel {kernel}: NVRTC {version} cannot compile for {architecture}, only for {}; install another \

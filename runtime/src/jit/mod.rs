@@ -2,12 +2,13 @@
 //!
 //! Takes CUDA source that was generated from a proved plan and gives machine code; where the source
 //! comes from and how the code is launched is no business of this module. [`Jit`] is the front: memory,
-//! then the [`cache`] on disk, then [`Nvrtc`]. Nothing here needs a GPU or a driver, and a kernel of the
-//! cache needs no NVRTC either. Nothing of NVRTC is linked: it is opened at run time, by the path that
+//! then a [`bundle`], then the [`cache`] on disk, then [`Nvrtc`]. Nothing here needs a GPU or a driver, and a kernel of a
+//! bundle or of the cache needs no NVRTC either. Nothing of NVRTC is linked: it is opened at run time, by the path that
 //! the search in `search.rs` found, so that the one that was asked for is the one that is used.
 #![allow(unsafe_code)] // Calling into a library that was opened at run time; all of it is in library.rs.
 
 mod architecture;
+pub mod bundle;
 pub mod cache;
 mod cubin;
 mod error;
@@ -17,6 +18,7 @@ mod search;
 mod stored;
 
 pub use architecture::{Architecture, ArchitectureError};
+pub use bundle::{Bundle, BundleError};
 pub use cache::Cache;
 pub use cubin::{Cubin, Entry};
 pub use error::{JitError, SourceMistake};
@@ -35,6 +37,8 @@ pub struct Jit {
     places: Places,
     /// Found when the first kernel is asked for.
     nvrtc: OnceLock<Result<Nvrtc, NotFound>>,
+    /// What the setting names, or why it is refused.
+    bundle: Option<Result<Bundle, BundleError>>,
     cache: Option<Cache>,
     /// One slot per kernel, locked while it is being made: threads that want one kernel make it once.
     memory: Mutex<HashMap<Family, Arc<Slot>>>,
@@ -43,8 +47,9 @@ pub struct Jit {
 type Slot = Mutex<Option<Arc<Cubin>>>;
 
 impl Jit {
-    /// Opens the kernel cache; a cache that cannot be used costs a warning. NVRTC is looked for when it
-    /// is first needed.
+    /// Opens the bundle that the settings name, and the kernel cache; a cache that cannot be used costs a
+    /// warning, a bundle that is refused fails whatever needs a kernel. NVRTC is looked for when it is first
+    /// needed.
     pub fn new(config: &Config) -> Self {
         let cache = Cache::open(config).map_err(|error| {
             tracing::warn!(target: "ringsmith::jit", "kernels are not kept: {error}");
@@ -52,6 +57,7 @@ impl Jit {
         Self {
             places: Places::new(config),
             nvrtc: OnceLock::new(),
+            bundle: config.bundle.as_deref().map(Bundle::open),
             cache: cache.ok(),
             memory: Mutex::new(HashMap::new()),
         }
@@ -65,6 +71,13 @@ impl Jit {
         found.as_ref().map_err(|missing| JitError::Missing(missing.clone()))
     }
 
+    /// The bundle, if the settings name one.
+    ///
+    /// Errors: it is refused.
+    pub fn bundle(&self) -> Result<Option<&Bundle>, BundleError> {
+        self.bundle.as_ref().map(|found| found.as_ref().map_err(Clone::clone)).transpose()
+    }
+
     /// The cache on disk, if it can be used.
     pub fn cache(&self) -> Option<&Cache> {
         self.cache.as_ref()
@@ -74,10 +87,11 @@ impl Jit {
     ///
     /// `plan_text` is the canonical text of the plan that the source was generated from, `name` is what
     /// people call it. Sources that differ in plan, text or architecture never share code; `name` makes
-    /// no difference. Where NVRTC is present, a kernel of the cache is used only if the same version made
+    /// no difference. A kernel of the bundle is used whatever made it. Where NVRTC is present, a kernel of the cache is used only if the same version made
     /// it, else one of any version, the newest first.
     ///
-    /// Errors: `Missing` if the kernel is not kept and there is no NVRTC, otherwise those of
+    /// Errors: `Bundle` if that is refused; `Missing`, or `NotInBundle` where there is a bundle, if the kernel
+    /// is not kept and there is no NVRTC; otherwise those of
     /// [`Nvrtc::compile`]. An error is not remembered.
     pub fn kernel(
         &self,
@@ -113,7 +127,7 @@ impl Jit {
         Ok(cubin)
     }
 
-    /// From the cache or from NVRTC, with a word on which.
+    /// From the bundle, the cache or NVRTC, with a word on which.
     fn make(
         &self,
         family: Family,
@@ -121,6 +135,15 @@ impl Jit {
         source: &str,
         architecture: Architecture,
     ) -> Result<(Cubin, String), JitError> {
+        let bundle = self.bundle()?;
+        if let Some(bundle) = bundle
+            && let Some((version, cubin)) = bundle.load(&family)?
+        {
+            return Ok((
+                cubin,
+                format!("from bundle {}, made by NVRTC {version}", bundle.folder().display()),
+            ));
+        }
         let nvrtc = self.nvrtc();
         if let Some(cache) = &self.cache {
             let kept = match &nvrtc {
@@ -131,7 +154,14 @@ impl Jit {
                 return Ok((cubin, format!("from the cache, made by NVRTC {version}")));
             }
         }
-        let nvrtc = nvrtc?;
+        let nvrtc = match (nvrtc, bundle) {
+            (Err(JitError::Missing(missing)), Some(bundle)) => {
+                let (kernel, holds) = (name.to_owned(), bundle.architectures());
+                let bundle = bundle.folder().to_owned();
+                return Err(JitError::NotInBundle { kernel, architecture, bundle, holds, missing });
+            }
+            (nvrtc, _) => nvrtc?,
+        };
         let cubin = nvrtc.compile(name, source, architecture)?;
         if let Some(cache) = &self.cache {
             cache.store(&family.key(nvrtc.version()), name, &cubin);

@@ -162,8 +162,9 @@ impl Prepared {
 impl Collectives {
     /// Collectives of a communicator's ranks.
     ///
-    /// Errors: the driver's; a GPU older than generated code is for.
+    /// Errors: a bundle that is refused; the driver's; a GPU older than generated code is for.
     pub fn new(gpu: GpuRanks, jit: Arc<Jit>) -> Result<Self, GpuError> {
+        jit.bundle().map_err(|error| GpuError::Compile(error.to_string()))?;
         let capability = gpu.device().capability()?;
         let architecture = Architecture::of_capability(capability / 10, capability % 10)
             .map_err(|error| GpuError::Plan(error.to_string()))?;
