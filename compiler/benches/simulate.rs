@@ -15,7 +15,7 @@ fn main() {
     let asked: Vec<u32> = std::env::args().filter_map(|a| a.parse().ok()).collect();
     let asked = if asked.is_empty() { vec![8] } else { asked };
     let ring = candidates(Collective::AllReduce).iter().find(|a| a.name == "ring").expect("a ring");
-    let launch = Launch { dtype: DataType::Float32, count: 16 << 20 };
+    let launch = Launch { dtype: DataType::Float32, count: 16 << 20, calls: 1 };
     println!(
         "{:>6} {:>9} {:>10} {:>10} {:>12} {:>14}",
         "ranks", "channels", "machine", "ops", "run", "predicted"

@@ -158,7 +158,11 @@ fn simulator() -> Case {
             return;
         }
         let hosts = (0..plan.ranks).map(|rank| rank / 2).collect();
-        let launch = Launch { dtype: DataType::Float32, count: random.below(100_000) as u64 };
+        let launch = Launch {
+            dtype: DataType::Float32,
+            count: random.below(100_000) as u64,
+            calls: 1 + random.below(3) as u32,
+        };
         let network = Network::of_hosts(&Machine::cpu(hosts, 2), 4 * launch.count);
         match simulate::simulate(&plan, launch, &network, Start::default()) {
             Ok(timeline) => assert!(timeline.total_ns.is_finite()),

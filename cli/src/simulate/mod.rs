@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     };
     let plan = &subject.plan;
     let count = sizes::elements(plan.collective, arguments.load.dtype, plan.ranks, arguments.load.bytes);
-    let launch = Launch { dtype: arguments.load.dtype, count };
+    let launch = Launch { dtype: arguments.load.dtype, count, calls: 1 };
     let start = Start {
         within_ns: arguments.seed.map_or(0.0, |_| f64::from(arguments.skew) * 1e3),
         seed: arguments.seed.unwrap_or(0),

@@ -38,6 +38,7 @@ pub(super) fn parts(
     records: &[Record],
     path: &[u32],
     resources: &[Resource],
+    tiles_of_a_call: u64,
 ) -> Vec<Part> {
     let mut sums: BTreeMap<String, (f64, u64)> = BTreeMap::new();
     let mut add = |what: String, ns: f64| {
@@ -46,11 +47,15 @@ pub(super) fn parts(
             (sum.0, sum.1) = (sum.0 + ns, sum.1 + 1);
         }
     };
+    let call = |record: &Record| u64::from(record.tile) / tiles_of_a_call;
     let mut before: Option<&Record> = None;
     for record in path.iter().map(|at| &records[*at as usize]) {
         let rank = |record: &Record| plan.lanes[record.lane].name.rank;
         match before {
             None => add("entering the call".to_owned(), record.began_ns),
+            Some(cause) if call(record) > call(cause) => {
+                add("entering the call".to_owned(), record.began_ns - cause.ended_ns);
+            }
             Some(cause) if cause.lane == record.lane => {}
             Some(cause) => {
                 let within = if rank(cause) == rank(record) {

@@ -26,6 +26,8 @@ pub struct Launch {
     pub dtype: DataType,
     /// Elements: of the whole, or of one rank's block where the collective has blocks.
     pub count: u64,
+    /// How many calls each rank makes, one as soon as the one before has returned.
+    pub calls: u32,
 }
 
 /// When ranks enter the call.
@@ -44,7 +46,7 @@ pub struct Record {
     pub lane: Lane,
     /// The op's place in the lane.
     pub op: u32,
-    /// The tile, from 0.
+    /// The tile, from 0; tiles of later calls follow those of earlier ones.
     pub tile: u32,
     /// When the lane came to it.
     pub reached_ns: f64,
@@ -102,8 +104,8 @@ pub fn simulate(
     assert!(plan.ranks <= network.ranks(), "every rank of a plan has its place in the network");
     let sizes = Sizes::of(plan, launch);
     let ops: u64 = plan.lanes.values().map(|lane| lane.ops.len() as u64).sum();
-    if ops.saturating_mul(sizes.tiles) > MAX_OPS {
-        return Err(Failure::TooLong { ops, tiles: sizes.tiles });
+    if ops.saturating_mul(sizes.all_tiles) > MAX_OPS {
+        return Err(Failure::TooLong { ops, tiles: sizes.all_tiles });
     }
     Run::new(plan, sizes, network).run(start)
 }
@@ -112,6 +114,8 @@ pub fn simulate(
 struct Sizes {
     chunks: Vec<u64>,
     tiles: u64,
+    /// Of all calls together.
+    all_tiles: u64,
     tile_bytes: u64,
 }
 
@@ -127,12 +131,13 @@ impl Sizes {
             Protocol::Simple => slots.saturating_mul(u64::from(plan.lanes_per_lane)),
             Protocol::Ll | Protocol::Ll128 => largest.max(1),
         };
-        Self { chunks, tiles: largest.div_ceil(tile_bytes).max(1), tile_bytes }
+        let tiles = largest.div_ceil(tile_bytes).max(1);
+        Self { chunks, tiles, all_tiles: tiles.saturating_mul(u64::from(launch.calls)), tile_bytes }
     }
 
     fn bytes(&self, chunk: u32, tile: u64) -> f64 {
         let whole = self.chunks.get(chunk as usize).copied().unwrap_or(0);
-        whole.saturating_sub(tile * self.tile_bytes).min(self.tile_bytes) as f64
+        whole.saturating_sub(tile % self.tiles * self.tile_bytes).min(self.tile_bytes) as f64
     }
 }
 
@@ -244,7 +249,12 @@ impl<'a> Run<'a> {
 
     fn run(mut self, start: Start) -> Result<Timeline, Failure> {
         let enters: Vec<f64> = moments(start, self.plan.ranks);
+        let calls = self.sizes.all_tiles / self.sizes.tiles;
         for (at, lane) in self.plan.lanes.values().enumerate() {
+            if calls == 0 || lane.ops.is_empty() {
+                self.lanes[at].done = true;
+                continue;
+            }
             let at_ns = enters[lane.name.rank.as_u32() as usize] + self.network.launch_ns();
             self.foretell(at_ns, What::Begins(at));
         }
@@ -305,11 +315,15 @@ impl<'a> Run<'a> {
                 let state = &mut self.lanes[lane];
                 state.tile += 1;
                 state.op = 0;
-                if state.tile >= self.sizes.tiles || self.op(lane).is_none() {
-                    self.lanes[lane].done = true;
-                    return;
+                if !state.tile.is_multiple_of(self.sizes.tiles) {
+                    continue;
                 }
-                continue;
+                if state.tile == self.sizes.all_tiles {
+                    state.done = true;
+                } else {
+                    self.call_again(lane);
+                }
+                return;
             };
             if !self.has_what_it_needs(lane, op) {
                 return;
@@ -319,6 +333,27 @@ impl<'a> Run<'a> {
             }
             self.finish(lane, None);
         }
+    }
+
+    /// Has the lanes of a rank begin their next call, once the last of them has come to the end of this one.
+    fn call_again(&mut self, lane: usize) {
+        let state = &self.lanes[lane];
+        let (tile, cause) = (state.tile, state.cause);
+        let rank = |at: usize| self.plan.lanes[Lane::from_u32(at as u32)].name.rank;
+        let own = |at: &usize| rank(*at) == rank(lane) && self.op_count(*at) > 0;
+        let lanes: Vec<usize> = (0..self.lanes.len()).filter(own).collect();
+        let has_ended = |at: &usize| self.lanes[*at].tile == tile && self.lanes[*at].op == 0;
+        if !lanes.iter().all(has_ended) {
+            return;
+        }
+        for at in lanes {
+            self.lanes[at].cause = cause;
+            self.foretell(self.now_ns + self.network.launch_ns(), What::Begins(at));
+        }
+    }
+
+    fn op_count(&self, lane: usize) -> usize {
+        self.plan.lanes[Lane::from_u32(lane as u32)].ops.len()
     }
 
     /// Uses up what an op waits for. False if something is missing, for which the lane then waits.
@@ -463,7 +498,8 @@ impl<'a> Run<'a> {
             share: if total_ns > 0.0 { carried / resource.per_ns / total_ns } else { 0.0 },
         });
         let critical = critical::path(&self.records);
-        let parts = critical::parts(self.plan, &self.records, &critical, &self.network.resources);
+        let parts =
+            critical::parts(self.plan, &self.records, &critical, &self.network.resources, self.sizes.tiles);
         Timeline {
             total_ns,
             tiles: self.sizes.tiles,

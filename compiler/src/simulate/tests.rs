@@ -39,7 +39,7 @@ fn read(text: &str) -> KernelPlan {
 }
 
 fn bytes(count: u64) -> Launch {
-    Launch { dtype: DataType::Uint8, count }
+    Launch { dtype: DataType::Uint8, count, calls: 1 }
 }
 
 /// Threads and wires move a byte in a nanosecond; nothing else is short.
@@ -253,7 +253,7 @@ fn every_planned_algorithm_runs_and_adds_up() {
             let gpus = Network::of_topology(&topology, ranks).expect("they are joined");
             for network in [Network::of_hosts(&Machine::cpu(hosts.clone(), 2), 0), gpus] {
                 let what = format!("{} {} of {ranks} ranks", algorithm.name, algorithm.collective);
-                let launch = Launch { dtype: DataType::Float32, count: 10_000 };
+                let launch = Launch { dtype: DataType::Float32, count: 10_000, calls: 1 };
                 let run = |start| simulate(&plan, launch, &network, start).expect("proved plans end");
                 let timeline = run(Start::default());
                 assert_eq!(timeline, run(Start::default()), "{what}: the same twice");
@@ -295,7 +295,7 @@ fn the_ring_is_as_fast_as_its_links() {
     let ring = candidates(Collective::AllReduce).iter().find(|a| a.name == "ring").expect("a ring");
     let plan = KernelPlan { slot_bytes: 512 << 10, ..lowered(ring, 8, 2, Protocol::Simple) };
     let network = Network::of_topology(&machines::known("hgx-h100").expect("known"), 8).expect("joined");
-    let launch = Launch { dtype: DataType::Float32, count: 64 << 20 };
+    let launch = Launch { dtype: DataType::Float32, count: 64 << 20, calls: 1 };
     let run = simulate(&plan, launch, &network, Start::default()).expect("it ends");
     let least = 1.75 * f64::from(256 << 20) / 370.8;
     assert!(run.total_ns > least && run.total_ns < 1.35 * least, "{} of {least}", run.total_ns);
@@ -308,10 +308,28 @@ fn a_ring_over_nodes_is_as_fast_as_what_joins_them() {
     let plan = KernelPlan { slot_bytes: 128 << 10, ..lowered(ring, 16, 1, Protocol::Simple) };
     let two = machines::known("aws-p4d").expect("known").times(2).expect("two nodes");
     let network = Network::of_topology(&two, 16).expect("joined");
-    let launch = Launch { dtype: DataType::Float32, count: 16 << 20 };
+    let launch = Launch { dtype: DataType::Float32, count: 16 << 20, calls: 1 };
     let run = simulate(&plan, launch, &network, Start::default()).expect("it ends");
     let least = 1.875 * f64::from(64 << 20) / 12.0;
     assert!(run.total_ns > least && run.total_ns < 1.5 * least, "{} of {least}", run.total_ns);
     let busiest = run.usage.iter().max_by(|a, b| a.share.total_cmp(&b.share)).expect("something is used");
     assert!(busiest.share > 0.66 && run.parts[0].ns > 0.5 * run.total_ns, "{busiest:?} {:?}", run.parts);
+}
+
+#[test]
+fn a_call_begins_when_all_lanes_have_ended_the_one_before() {
+    let plan = read(HANDED_OVER);
+    let total = |calls| on(&plain(&[0, 0]), &plan, Launch { calls, ..bytes(1000) });
+    // The receiver is the slower one: it calls again at once, and its credit lets the sender go on.
+    let (one, two) = (total(1), total(2));
+    let (send, receive, way, enter) = (1100.0, 1100.0, 300.0, 50.0);
+    assert_eq!(one.total_ns, enter + send + way + receive);
+    assert_eq!(two.total_ns, one.total_ns + way + send + way + receive);
+    assert_eq!(two.records.iter().filter(|record| record.tile == 1).count(), 6);
+    let sum: f64 = two.parts.iter().map(|part| part.ns).sum();
+    assert_eq!(sum, two.total_ns);
+    // With slots enough, calls follow each other as fast as an end is through with one.
+    let plan = KernelPlan { slots: 8, ..plan };
+    let total = |calls| on(&plain(&[0, 0]), &plan, Launch { calls, ..bytes(1000) }).total_ns;
+    assert_eq!(total(5) - total(4), 1100.0 + enter);
 }
