@@ -1,8 +1,10 @@
 //! Our ranks on the GPU: their buffers, and how a call is checked and timed.
 
 use crate::{Result, Stop, median};
+use ringsmith_runtime::config::selection::Selection;
 use ringsmith_runtime::device::cuda::{
-    Collectives, Device, DeviceMemory, DeviceSlice, Empty, Event, GpuError, GpuRanks, GpuRequest, Stream,
+    Budget, Collectives, Device, DeviceMemory, DeviceSlice, Empty, Event, GpuError, GpuRanks, GpuRequest,
+    Stream,
 };
 use ringsmith_runtime::jit::Jit;
 use std::ops::Range;
@@ -49,7 +51,8 @@ impl Timed {
 impl Ranks {
     /// A communicator of all ranks.
     pub(crate) fn communicator(device: &Arc<Device>, ranks: u32, jit: &Arc<Jit>) -> Result<Collectives> {
-        Ok(Collectives::new(GpuRanks::one_gpu(device, ranks)?, Arc::clone(jit))?)
+        let ranks = GpuRanks::one_gpu(device, ranks, Budget::ALL)?;
+        Ok(Collectives::new(ranks, Arc::clone(jit), Selection::default())?)
     }
 
     /// Buffers of `bytes` for its ranks, inputs filled.

@@ -1,6 +1,7 @@
 //! What lists of algorithms and protocols leave to the planner, checked against the collective and the
 //! number of ranks before any rank is started.
 
+use crate::arguments::Selection;
 use crate::outcome::{Failure, Result};
 use ringsmith_compiler::plan::{self, Algorithm, Filter, Options};
 use ringsmith_ir::types::Collective;
@@ -17,6 +18,8 @@ pub(crate) struct Wanted {
     pub(crate) flag: Option<String>,
     /// The protocols; none means all.
     pub(crate) protocols: Option<NameFilter>,
+    /// Whether a flag gave that list, for the collective at hand.
+    pub(crate) has_protocol_flag: bool,
     /// The fewest channels.
     pub(crate) min_channels: u32,
     /// The most channels.
@@ -24,14 +27,16 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What the settings of a run say, and its `--algo`.
-    pub(crate) fn of(config: &Config, flag: Option<String>) -> Self {
+    /// What the settings of a run say, and its `--algo` and `--proto`.
+    pub(crate) fn of(config: &Config, selection: &Selection) -> Self {
+        let (least, most) = config.channels();
         Self {
             algorithms: config.algorithms.clone(),
-            flag,
+            flag: selection.algo.clone(),
             protocols: config.protocols.clone(),
-            min_channels: config.min_channels.unwrap_or(1),
-            max_channels: config.max_channels.unwrap_or(u32::MAX),
+            has_protocol_flag: selection.proto.is_some(),
+            min_channels: least.unwrap_or(1),
+            max_channels: most.unwrap_or(u32::MAX),
         }
     }
 
@@ -105,10 +110,24 @@ fn listed<'a>(algorithms: impl Iterator<Item = &'a Algorithm>) -> String {
 
 fn protocols(wanted: &Wanted, collective: Collective) -> Result<Filter> {
     let Some(filter) = &wanted.protocols else { return Ok(Filter::Any) };
-    let left = PROTOCOLS.iter().filter(|name| filter.permits(collective.name(), name));
-    let left: Vec<String> = left.map(|&name| name.to_owned()).collect();
+    let candidates = plan::candidates(collective);
+    if candidates.is_empty() {
+        // What has no plan goes over one protocol; a list of its own without it was refused when it was read.
+        return Ok(Filter::Any);
+    }
+    let has = |name: &&str| candidates.iter().any(|a| a.protocols().iter().any(|p| p.name() == *name));
+    let own: Vec<&str> = PROTOCOLS.iter().copied().filter(has).collect();
+    let left: Vec<String> = own
+        .iter()
+        .filter(|name| filter.permits(collective.name(), name))
+        .map(|&name| name.to_owned())
+        .collect();
     if left.is_empty() {
-        let all = PROTOCOLS.join(", ");
+        if !wanted.has_protocol_flag && filter.names_others(collective.name(), &own) {
+            // As for algorithms.
+            return Ok(Filter::Any);
+        }
+        let all = own.join(", ");
         return Err(Failure::unusable(format_args!(
             "{filter} leaves no protocol for {collective}; there are {all} (--proto, RINGSMITH_PROTO)"
         )));

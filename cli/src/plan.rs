@@ -15,7 +15,7 @@ use ringsmith_ir::verify::{self, Verified};
 use ringsmith_runtime::communicator::machine_of;
 use ringsmith_runtime::config::Config;
 use ringsmith_runtime::config::grammar::NameFilter;
-use ringsmith_runtime::config::table::{COLLECTIVES, PROTOCOLS, algorithms};
+use ringsmith_runtime::config::table::{algorithm_list, protocol_list};
 use ringsmith_runtime::shown::shown;
 use std::thread;
 
@@ -78,17 +78,18 @@ pub(crate) fn hosts(ranks: u32, nodes: u32, cores: Option<u32>) -> Result<Machin
 /// What flags allow to be chosen.
 pub(crate) fn wanted(selection: &Selection) -> Result<Wanted> {
     let Selection { algo, proto, channels } = selection;
-    let filter = |flag: &str, list: &Option<String>, known: &[&'static str]| {
+    type Read = fn(&str) -> std::result::Result<NameFilter, String>;
+    let filter = |flag: &str, list: &Option<String>, read: Read| {
         let read = |list: &String| {
-            NameFilter::parse(list, known, COLLECTIVES)
-                .map_err(|detail| Failure::unusable(format_args!("{flag} {}: {detail}", shown(list))))
+            read(list).map_err(|detail| Failure::unusable(format_args!("{flag} {}: {detail}", shown(list))))
         };
         list.as_ref().map(read).transpose()
     };
     Ok(Wanted {
-        algorithms: filter("--algo", algo, algorithms())?,
+        algorithms: filter("--algo", algo, algorithm_list)?,
         flag: algo.clone(),
-        protocols: filter("--proto", proto, PROTOCOLS)?,
+        protocols: filter("--proto", proto, protocol_list)?,
+        has_protocol_flag: proto.is_some(),
         min_channels: channels.unwrap_or(1),
         max_channels: channels.unwrap_or(u32::MAX),
     })

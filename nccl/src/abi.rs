@@ -90,6 +90,40 @@ pub struct ConfigFields {
     pub nvls_host_mode: c_int,
 }
 
+impl ConfigFields {
+    /// A configuration in which nothing is given.
+    pub fn nothing_given() -> Self {
+        Self {
+            size: size_of::<ConfigFields>(),
+            magic: CONFIG_MAGIC,
+            version: VERSION as u32,
+            blocking: UNDEFINED,
+            cga_cluster_size: UNDEFINED,
+            min_ctas: UNDEFINED,
+            max_ctas: UNDEFINED,
+            net_name: std::ptr::null(),
+            split_share: UNDEFINED,
+            traffic_class: UNDEFINED,
+            comm_name: std::ptr::null(),
+            collnet_enable: UNDEFINED,
+            cta_policy: UNDEFINED,
+            shrink_share: UNDEFINED,
+            nvls_ctas: UNDEFINED,
+            channels_per_net_peer: UNDEFINED,
+            nvlink_centric_sched: UNDEFINED,
+            graph_usage_mode: UNDEFINED,
+            num_rma_ctx: UNDEFINED,
+            max_p2p_peers: UNDEFINED,
+            graph_stream_ordering: UNDEFINED,
+            launch_order_implicit: UNDEFINED,
+            num_rma_sig: UNDEFINED,
+            rma_eager_init: UNDEFINED,
+            host_cft_mode: UNDEFINED,
+            nvls_host_mode: UNDEFINED,
+        }
+    }
+}
+
 /// The bytes of the smallest configuration: size, magic, version and `blocking`.
 pub const SMALLEST_CONFIG_BYTES: usize = 20;
 

@@ -227,8 +227,9 @@ pub(crate) fn configure(
     {
         return wrong("minCTAs", least as c_int, "at most maxCTAs");
     }
-    config.min_channels = least.or(config.min_channels);
-    config.max_channels = most.or(config.max_channels);
+    // As in NCCL, whoever starts a program has the last word.
+    config.min_ctas = config.min_ctas.or(least);
+    config.max_ctas = config.max_ctas.or(most);
     match net.map(str::to_ascii_lowercase).as_deref() {
         None | Some("") => {}
         Some("socket") => config.net = Some(Net::Socket),
@@ -239,4 +240,30 @@ pub(crate) fn configure(
         }
     }
     Ok((config, blocking))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channels(variables: &[(&str, &str)], min_ctas: c_int, max_ctas: c_int) -> (Option<u32>, Option<u32>) {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let (base, _) = Config::from_vars(variables).expect("the variables are right");
+        let fields = ConfigFields { min_ctas, max_ctas, ..ConfigFields::nothing_given() };
+        let (config, _) = configure(&base, &fields, None, true).expect("the configuration is right");
+        config.channels()
+    }
+
+    #[test]
+    fn a_programs_ctas_bound_its_communicator_and_variables_win() {
+        assert_eq!(channels(&[], UNDEFINED, UNDEFINED), (None, None));
+        assert_eq!(channels(&[], 2, 16), (Some(2), Some(16)));
+        assert_eq!(channels(&[("NCCL_MAX_CTAS", "4")], UNDEFINED, 16), (None, Some(4)));
+        assert_eq!(channels(&[("NCCL_MAX_CTAS", "32")], UNDEFINED, 16), (None, Some(32)));
+        // Limits of channels hold beside both.
+        assert_eq!(channels(&[("NCCL_MAX_NCHANNELS", "8")], 2, 16), (Some(2), Some(8)));
+        // A program that wants more than it may have gets what it may have.
+        assert_eq!(channels(&[("NCCL_MAX_CTAS", "4")], 8, 16), (Some(4), Some(4)));
+        assert_eq!(channels(&[], 1, 1000), (Some(1), Some(64)));
+    }
 }

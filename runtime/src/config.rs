@@ -6,6 +6,7 @@
 //! with the nearest name that somebody does. The rows are in [`table`], docs/settings.md lists them.
 
 pub mod grammar;
+pub mod selection;
 pub mod table;
 pub mod tuning;
 
@@ -84,6 +85,10 @@ pub struct Config {
     pub min_channels: Option<u32>,
     /// Most channels of a plan.
     pub max_channels: Option<u32>,
+    /// The fewest channels under NCCL's other name for them.
+    pub min_ctas: Option<u32>,
+    /// The most channels under NCCL's other name for them.
+    pub max_ctas: Option<u32>,
     /// What programs that speak NCCL's interface work on.
     pub device: DeviceKind,
     /// Whether the buffers of every call are checked.
@@ -136,6 +141,8 @@ impl Default for Config {
             protocols: None,
             min_channels: None,
             max_channels: None,
+            min_ctas: None,
+            max_ctas: None,
             device: DeviceKind::Cuda,
             check_pointers: false,
             multi_rank_gpu: false,
@@ -390,10 +397,13 @@ impl Config {
                 });
             }
         };
-        if let (Some(least), Some(most)) = (self.min_channels, self.max_channels)
-            && least > most
-        {
-            mistake("MIN_CHANNELS", format!("above the most channels, {most}"));
+        let (_, most) = self.channels();
+        for (name, least) in [("MIN_CHANNELS", self.min_channels), ("MIN_CTAS", self.min_ctas)] {
+            if let (Some(least), Some(most)) = (least, most)
+                && least > most
+            {
+                mistake(name, format!("above the most channels, {most}"));
+            }
         }
         if let Some(total) = self.fifo_bytes.take() {
             let slots = self.slots as u64;
@@ -412,6 +422,14 @@ impl Config {
                 );
             }
         }
+    }
+
+    /// The fewest and the most channels of a plan, where they are limited: on GPUs the thread blocks of a launch, which
+    /// is why NCCL calls them CTAs too. Of two limits the narrower counts, and the most before the fewest.
+    pub fn channels(&self) -> (Option<u32>, Option<u32>) {
+        let most = [self.max_channels, self.max_ctas].into_iter().flatten().min();
+        let least = self.min_channels.max(self.min_ctas);
+        (least.map(|least| least.min(most.unwrap_or(least))), most)
     }
 
     /// Whether a setting was given, by its name without prefix.
@@ -445,6 +463,8 @@ impl Config {
                     "PROTO" => text(&self.protocols),
                     "MIN_CHANNELS" => count(self.min_channels),
                     "MAX_CHANNELS" => count(self.max_channels),
+                    "MIN_CTAS" => count(self.min_ctas),
+                    "MAX_CTAS" => count(self.max_ctas),
                     name => unreachable!("{name} is marked for agreement and has no value here"),
                 };
                 (setting.name, value)

@@ -78,7 +78,7 @@ pub(crate) struct RunArguments {
     #[arg(long, allow_hyphen_values = true, value_enum, default_value_t = Device::Auto)]
     pub(crate) device: Device,
     /// Puts all ranks on the first GPU, in this process
-    #[arg(long, conflicts_with_all = ["rank", "world", "transport", "algo", "proto", "channels", "timeout"])]
+    #[arg(long, conflicts_with_all = ["rank", "world", "transport", "timeout"])]
     pub(crate) one_gpu: bool,
     /// How ranks of one host talk [default: shm]
     #[arg(long, allow_hyphen_values = true, value_enum)]

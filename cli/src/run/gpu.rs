@@ -13,10 +13,11 @@ use ringsmith_ir::entity::Rank;
 use ringsmith_ir::types::ReduceOp;
 use ringsmith_runtime::bootstrap::Bootstrap;
 use ringsmith_runtime::communicator::GpuCommunicator;
+use ringsmith_runtime::config::selection::Selection;
 use ringsmith_runtime::device::cpu::arith::Scalar;
 use ringsmith_runtime::device::cuda::{
-    Collectives, CudaError, Device, DeviceMemory, DeviceMessage, DeviceSlice, Event, GpuError, GpuRanks,
-    GpuRequest, Prepared, Stream,
+    Budget, Collectives, CudaError, Device, DeviceMemory, DeviceMessage, DeviceSlice, Event, GpuError,
+    GpuRanks, GpuRequest, Prepared, Stream,
 };
 use ringsmith_runtime::jit::Jit;
 use ringsmith_runtime::reference::{self, Data};
@@ -44,14 +45,8 @@ pub(super) fn check(job: &Job<'_>, asked: &str) -> Result<()> {
     if job.own().is_some() {
         return Err(Failure::unusable(format_args!("{asked} runs planned schedules; leave --schedule out")));
     }
-    let given = [
-        ("--transport", arguments.transport.is_some()),
-        ("--algo", arguments.selection.algo.is_some()),
-        ("--proto", arguments.selection.proto.is_some()),
-        ("--channels", arguments.selection.channels.is_some()),
-    ];
-    if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
-        return Err(Failure::unusable(format_args!("{asked} does not heed {name} yet; leave it out")));
+    if arguments.transport.is_some() {
+        return Err(Failure::unusable(format_args!("{asked} does not heed --transport yet; leave it out")));
     }
     Ok(())
 }
@@ -62,8 +57,9 @@ pub(super) fn one_gpu(job: &Job<'_>, ranks: u32) -> Result {
     let cases = job.cases(ranks)?;
     let device = Device::open(0).map_err(|e| failure(e.into()))?;
     let jit = Arc::new(Jit::new(job.config()));
-    let gpu = GpuRanks::one_gpu(&device, ranks).map_err(failure)?;
-    let collectives = Collectives::new(gpu, jit).map_err(failure)?;
+    let budget = Budget::ALL.within(job.config().channels());
+    let gpu = GpuRanks::one_gpu(&device, ranks, budget).map_err(failure)?;
+    let collectives = Collectives::new(gpu, jit, Selection::of(job.config())).map_err(failure)?;
     let name = device.name().map_err(|e| failure(e.into()))?;
     let places = vec![format!("  all ranks on GPU 0, {name}, in one process")];
     Bench::new(job.arguments(), Ranks::All(Box::new(collectives)), &cases)?.every_case(&cases, &places)

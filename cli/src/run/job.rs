@@ -163,6 +163,10 @@ impl<'a> Job<'a> {
         check_network(&self.config).map_err(failure)?;
         self.check_interfaces()?;
         let Some(UserSchedule { input, own }) = &self.schedule else {
+            // GPUs have algorithms of their own, and refuse for themselves.
+            if self.arguments.device == Device::Cuda {
+                return Ok(());
+            }
             return self.options(ranks).map(|_| ());
         };
         let lanes = match own {
@@ -219,7 +223,7 @@ impl<'a> Job<'a> {
     }
 
     fn options(&self, ranks: u32) -> Result<Options> {
-        let wanted = Wanted::of(&self.config, self.arguments.selection.algo.clone());
+        let wanted = Wanted::of(&self.config, &self.arguments.selection);
         choice::options(&wanted, self.arguments.collective, ranks)
     }
 

@@ -64,9 +64,9 @@ impl Filter {
         }
     }
 
-    /// Whether it lets an algorithm pass, under any of its names.
-    fn permits_algorithm(&self, algorithm: &Algorithm) -> bool {
-        let mut names = algorithm.aliases.iter().copied().chain([algorithm.name]);
+    /// Whether it lets something pass that has other names too.
+    pub(super) fn permits_any(&self, name: &str, aliases: &[&str]) -> bool {
+        let mut names = aliases.iter().copied().chain([name]);
         match self {
             Self::Any => true,
             Self::Only(_) => names.any(|n| self.permits(n)),
@@ -415,7 +415,7 @@ impl<'a> Prices<'a> {
     /// Why an algorithm may not be used with a protocol, whatever it costs.
     fn barred(&self, algorithm: &Algorithm, protocol: Protocol) -> Option<String> {
         let ranks = self.machine.ranks();
-        if !self.options.algorithms.permits_algorithm(algorithm) {
+        if !self.options.algorithms.permits_any(algorithm.name, algorithm.aliases) {
             return Some(format!("{LEFT_OUT} algorithms `{}` leaves it out", self.options.algorithms));
         }
         if !self.options.protocols.permits(protocol.name()) {

@@ -4,7 +4,7 @@
 //! The limits below are where the measured curves of docs/performance.md cross (one H200 that carried all
 //! ranks); between GPUs they are a first guess until `tune` corrects them.
 
-use super::{Algorithm, candidates, instantiate, written_for};
+use super::{Algorithm, Filter, candidates, instantiate, written_for};
 use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::Program;
 use ringsmith_ir::schedule::Protocol;
@@ -99,8 +99,64 @@ pub struct Plan {
     pub unroll: u32,
 }
 
-/// Plans for a request, the best first. None for messages between pairs, which are exchanged without one.
-pub fn plans(request: &Request) -> Vec<Plan> {
+/// Plans for a request that the filters leave, the best first. None for messages between pairs, which are
+/// exchanged without one.
+///
+/// Where a filter leaves something out, what would not be preferred at this size comes last: whoever asks for it
+/// by name gets it.
+pub fn plans(request: &Request, algorithms: &Filter, protocols: &Filter) -> Vec<Plan> {
+    let mut order = preferred(request);
+    if (algorithms, protocols) != (&Filter::Any, &Filter::Any) {
+        let others: Vec<Named> = named(request).filter(|other| !order.contains(other)).collect();
+        order.extend(others);
+    }
+    let permitted = |(name, protocol): &Named| {
+        let aliases =
+            candidates(request.collective).iter().find(|a| a.name == *name).map_or(&[][..], |a| a.aliases);
+        algorithms.permits_any(name, aliases) && protocols.permits(protocol.name())
+    };
+    order.into_iter().filter(permitted).filter_map(|(name, protocol)| make(request, name, protocol)).collect()
+}
+
+/// An algorithm by name, and how its messages travel.
+type Named = (&'static str, Protocol);
+
+/// Everything that there is for a request's collective and number of ranks: for a filter to choose among.
+fn named(request: &Request) -> impl Iterator<Item = Named> {
+    let block = request.bytes / u64::from(request.ranks.max(1));
+    let part = if request.collective.blocked() { block } else { request.bytes };
+    // Bulk before lines that are too short or too many.
+    let order = match part {
+        0..=LL_BYTES => [Protocol::Ll, Protocol::Ll128, Protocol::Simple],
+        _ if part <= LL128_BYTES => [Protocol::Ll128, Protocol::Simple, Protocol::Ll],
+        _ => [Protocol::Simple, Protocol::Ll128, Protocol::Ll],
+    };
+    let special = specials(request).map(|special| (special.name, special.protocols()));
+    let ranks = request.ranks;
+    let general = candidates(request.collective).iter().filter(move |a| a.applies.holds(ranks));
+    let all: Vec<(&'static str, &[Protocol])> =
+        special.chain(general.map(|a| (a.name, a.protocols()))).collect();
+    let each = move |(name, can): (&'static str, &'static [Protocol])| {
+        order.into_iter().filter(|protocol| can.contains(protocol)).map(move |protocol| (name, protocol))
+    };
+    all.into_iter().flat_map(each)
+}
+
+/// What there is for a request, in words: each algorithm with the protocols that it can run with.
+pub fn choices(request: &Request) -> String {
+    let mut all: Vec<(&'static str, Vec<&str>)> = Vec::new();
+    for (name, protocol) in named(&Request { bytes: 0, ..*request }) {
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, protocols)) => protocols.push(protocol.name()),
+            None => all.push((name, vec![protocol.name()])),
+        }
+    }
+    let each = |(name, protocols): &(&str, Vec<&str>)| format!("{name} ({})", protocols.join(", "));
+    all.iter().map(each).collect::<Vec<_>>().join(", ")
+}
+
+/// What suits a request, the best first.
+fn preferred(request: &Request) -> Vec<Named> {
     let simple = Protocol::Simple;
     let bytes = request.bytes;
     let block = bytes / u64::from(request.ranks.max(1));
@@ -111,7 +167,7 @@ pub fn plans(request: &Request) -> Vec<Plan> {
         _ => &[],
     };
     let through_zones = |name: &'static str, part: u64| zones(part).iter().map(move |p| (name, *p));
-    let mut order: Vec<(&'static str, Protocol)> = Vec::new();
+    let mut order: Vec<Named> = Vec::new();
     match request.collective {
         Collective::AllReduce => {
             let ranks = u64::from(request.ranks);
@@ -140,7 +196,7 @@ pub fn plans(request: &Request) -> Vec<Plan> {
             order.extend(candidates(collective).iter().map(|a| (a.name, simple)));
         }
     }
-    order.into_iter().filter_map(|(name, protocol)| make(request, name, protocol)).collect()
+    order
 }
 
 /// The plan of an algorithm by name; `None` if it does not exist for the request.
@@ -171,6 +227,11 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
 pub fn special_names(collective: Collective) -> impl Iterator<Item = (&'static str, &'static [Protocol])> {
     let of_collective = SPECIALS.iter().filter(move |special| special.collective == collective);
     of_collective.map(|special| (special.name, special.protocols()))
+}
+
+/// The names of all programs for devices only.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    SPECIALS.iter().map(|special| special.name)
 }
 
 /// The programs for devices that exist for a request.
@@ -210,6 +271,57 @@ mod tests {
         plan.lanes.values().flat_map(|lane| &lane.ops).all(is_direct)
     }
 
+    fn found(request: &Request, algorithms: &Filter, protocols: &Filter) -> Vec<Named> {
+        plans(request, algorithms, protocols).iter().map(|p| (p.algorithm, p.protocol)).collect()
+    }
+
+    #[test]
+    fn filters_choose_among_all_that_there_is() {
+        let only = |names: &[&str]| Filter::Only(names.iter().map(|n| (*n).to_owned()).collect());
+        let any = Filter::Any;
+        let request = Request {
+            collective: Collective::AllReduce,
+            op: Some(ReduceOp::Sum),
+            root: None,
+            ranks: 4,
+            bytes: 512 << 10,
+            maps_buffers: false,
+        };
+        // Not what is preferred at this size, but what is asked for, the protocol that suits the size first.
+        let trees = found(&request, &only(&["tree"]), &any);
+        assert_eq!(trees, [("tree", Protocol::Ll128), ("tree", Protocol::Simple), ("tree", Protocol::Ll)]);
+        let ll = found(&request, &any, &only(&["ll"]));
+        assert!(ll.len() > 3 && ll.iter().all(|(_, protocol)| *protocol == Protocol::Ll), "{ll:?}");
+        let preferred = found(&request, &any, &any);
+        assert_eq!(preferred[0], ("one_shot", Protocol::Ll128));
+        let without = found(&request, &Filter::Except(vec!["one_shot".to_owned()]), &any);
+        assert!(
+            without[0] != preferred[0] && without.iter().all(|(name, _)| *name != "one_shot"),
+            "{without:?}"
+        );
+        assert_eq!(without[0], preferred[1], "the order of preference stays");
+        let both = found(&request, &only(&["ring"]), &only(&["simple"]));
+        assert_eq!(both, [("ring", Protocol::Simple)]);
+        // Other names of an algorithm stand for it; programs for devices only have names too.
+        let broadcast = Request { collective: Collective::Broadcast, op: None, root: Some(0), ..request };
+        assert_eq!(found(&broadcast, &only(&["ring"]), &any), [("chain", Protocol::Simple)]);
+        assert_eq!(
+            found(&broadcast, &only(&["mesh"]), &any),
+            [("mesh", Protocol::Ll128), ("mesh", Protocol::Ll)]
+        );
+        // Where buffers are not mapped, there is no zero_copy, whoever asks.
+        assert_eq!(found(&request, &only(&["zero_copy"]), &any), []);
+        assert_eq!(found(&broadcast, &only(&["chain"]), &only(&["ll"])), []);
+        assert!(
+            choices(&broadcast).starts_with("mesh (ll, ll128), direct (simple)"),
+            "{}",
+            choices(&broadcast)
+        );
+        for special in SPECIALS {
+            assert!(super::super::names().contains(&special.name), "{} cannot be asked for", special.name);
+        }
+    }
+
     #[test]
     fn every_plan_is_proved() {
         for collective in Collective::ALL {
@@ -219,7 +331,7 @@ mod tests {
                     let root = collective.rooted().then_some(ranks - 1);
                     let request =
                         Request { collective, op, root, ranks, bytes, maps_buffers: ranks % 2 == 1 };
-                    let all = plans(&request);
+                    let all = plans(&request, &Filter::Any, &Filter::Any);
                     assert_eq!(
                         all.is_empty(),
                         matches!(collective, Collective::AllToAllV | Collective::SendRecv),

@@ -201,10 +201,11 @@ pub fn candidates(collective: Collective) -> &'static [Algorithm] {
     }
 }
 
-/// Every name that a filter may use for an algorithm, sorted.
+/// Every name that a filter may use for an algorithm, those for GPUs only among them, sorted.
 pub fn names() -> Vec<&'static str> {
     let algorithms = Collective::ALL.into_iter().flat_map(candidates);
-    let mut names: Vec<&str> = algorithms.flat_map(|a| a.aliases.iter().copied().chain([a.name])).collect();
+    let general = algorithms.flat_map(|a| a.aliases.iter().copied().chain([a.name]));
+    let mut names: Vec<&str> = general.chain(gpu::names()).collect();
     names.sort_unstable();
     names.dedup();
     names

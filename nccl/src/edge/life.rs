@@ -2,8 +2,7 @@
 
 use super::{Handle, get, grouped, on, put, text};
 use crate::abi::{
-    CONFIG_MAGIC, ConfigFields, NO_COLOR, SHRINK_ABORT, SMALLEST_CONFIG_BYTES, SimInfo, UNDEFINED,
-    UniqueIdBytes,
+    CONFIG_MAGIC, ConfigFields, NO_COLOR, SHRINK_ABORT, SMALLEST_CONFIG_BYTES, SimInfo, UniqueIdBytes,
 };
 use crate::arguments;
 use crate::communicator::{self, Comm, Done};
@@ -20,38 +19,6 @@ use std::sync::Arc;
 /// devices.
 const MOST_RANKS_OF_A_PROCESS: c_int = 1024;
 
-/// A configuration in which nothing is given.
-fn nothing_given() -> ConfigFields {
-    ConfigFields {
-        size: size_of::<ConfigFields>(),
-        magic: CONFIG_MAGIC,
-        version: abi::VERSION as u32,
-        blocking: UNDEFINED,
-        cga_cluster_size: UNDEFINED,
-        min_ctas: UNDEFINED,
-        max_ctas: UNDEFINED,
-        net_name: std::ptr::null(),
-        split_share: UNDEFINED,
-        traffic_class: UNDEFINED,
-        comm_name: std::ptr::null(),
-        collnet_enable: UNDEFINED,
-        cta_policy: UNDEFINED,
-        shrink_share: UNDEFINED,
-        nvls_ctas: UNDEFINED,
-        channels_per_net_peer: UNDEFINED,
-        nvlink_centric_sched: UNDEFINED,
-        graph_usage_mode: UNDEFINED,
-        num_rma_ctx: UNDEFINED,
-        max_p2p_peers: UNDEFINED,
-        graph_stream_ordering: UNDEFINED,
-        launch_order_implicit: UNDEFINED,
-        num_rma_sig: UNDEFINED,
-        rma_eager_init: UNDEFINED,
-        host_cft_mode: UNDEFINED,
-        nvls_host_mode: UNDEFINED,
-    }
-}
-
 /// Settings and whether calls block, from a program's configuration or none.
 ///
 /// # Safety
@@ -61,7 +28,7 @@ unsafe fn configured(
     base: &Config,
     inherited: bool,
 ) -> Result<(Config, bool), Failure> {
-    let mut fields = nothing_given();
+    let mut fields = ConfigFields::nothing_given();
     if config.is_null() {
         return arguments::configure(base, &fields, None, inherited);
     }

@@ -9,9 +9,10 @@ use super::init::{self, Clock};
 use super::split::{self, IdBytes, Messages, Part};
 use crate::bootstrap::{Bootstrap, Member};
 use crate::config::Config;
+use crate::config::selection::Selection;
 use crate::device::cuda::{
-    Collectives, CudaError, Device, DeviceMemory, DeviceMessage, DeviceSlice, GpuError, GpuRequest, Joining,
-    Place, Prepared, Share, Stream, Waiting,
+    Budget, Collectives, CudaError, Device, DeviceMemory, DeviceMessage, DeviceSlice, GpuError, GpuRequest,
+    Joining, Place, Prepared, Share, Stream, Waiting,
 };
 use crate::error::{Error, Ranks, Seconds};
 use crate::jit::Jit;
@@ -477,7 +478,9 @@ fn join(
     let ranks_on = |card: &Card| cards.iter().filter(|c| c.uuid == card.uuid).count() as u32;
     let multiprocessors = cards.iter().map(|c| c.multiprocessors).min().unwrap_or(1);
     let ranks_on_gpu = cards.iter().map(ranks_on).max().unwrap_or(1);
-    let share = Share { multiprocessors, ranks_on_gpu, budget: budget(multiprocessors, ranks_on_gpu) };
+    let budget = Budget::new(multiprocessors, ranks_on_gpu, config.channels())
+        .map_err(|detail| Error::Unsupported { operation: "init".to_owned(), detail })?;
+    let share = Share { multiprocessors, ranks_on_gpu, budget };
     timings.topology = clock.lap();
 
     let (mut joining, place) =
@@ -517,7 +520,8 @@ fn join(
     timings.connections = clock.lap();
 
     let ranks = joining.finish().map_err(failed("finishing initialisation"))?;
-    let collectives = Collectives::new(ranks, jit).map_err(failed("finishing initialisation"))?;
+    let collectives =
+        Collectives::new(ranks, jit, Selection::of(config)).map_err(failed("finishing initialisation"))?;
     timings.proxies = clock.lap();
     timings.tell(rank, world);
     Ok((collectives, timings))
@@ -531,13 +535,6 @@ fn bundle(jit: &Jit, rank: u32) -> Result<(&'static str, String), Error> {
     let bundle = jit.bundle().map_err(|error| Error::Bundle { rank, source: Box::new(error) })?;
     let digest = bundle.map_or("none".to_owned(), |bundle| format!("a bundle with hash {}", bundle.digest()));
     Ok(("contents of RINGSMITH_BUNDLE", digest))
-}
-
-/// Thread blocks that a rank may have. Where processes share a GPU, blocks that wait must leave whole
-/// multiprocessors to what else the processes compute: a rank may be waited for that cannot go on before a kernel
-/// of its own has run, which needs more than half a multiprocessor. So all waiting ranks together take half of them.
-fn budget(multiprocessors: u32, ranks_on_gpu: u32) -> u32 {
-    if ranks_on_gpu == 1 { u32::MAX } else { (multiprocessors / (2 * ranks_on_gpu)).max(2) }
 }
 
 /// A pattern did not arrive.
@@ -671,15 +668,6 @@ mod tests {
         for part in ["rank 0", "rank 1 (GPU-02020202", "GPU-01010101", "IOMMU"] {
             assert!(error.to_string().contains(part), "{error}");
         }
-    }
-
-    #[test]
-    fn ranks_that_share_a_gpu_leave_half_of_it_free() {
-        assert_eq!(budget(132, 1), u32::MAX);
-        for ranks in 2..=33 {
-            assert!(ranks * budget(132, ranks) <= 66, "{ranks} ranks");
-        }
-        assert_eq!(budget(132, 100), 2);
     }
 
     #[test]

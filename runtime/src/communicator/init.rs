@@ -130,6 +130,7 @@ fn over(
         plans: Plans::default(),
         shelf: Shelf::default(),
         number: 0,
+        has_exchanged: false,
         connections,
     };
     Ok(Communicator {
@@ -182,9 +183,10 @@ pub fn machine_of(hosts: Vec<u32>, cores: u32, config: &Config) -> Machine {
 }
 
 fn geometry(world: u32, config: &Config) -> Geometry {
+    let (least, most) = config.channels();
     Geometry {
         ranks: world,
-        channels: config.max_channels.unwrap_or(CHANNELS).max(config.min_channels.unwrap_or(1)),
+        channels: most.unwrap_or(CHANNELS).max(least.unwrap_or(1)),
         slots: config.slots,
         slot_bytes: u64::from(config.slot_bytes).next_multiple_of(64),
         zone_cells: ZONE_CELLS,

@@ -22,6 +22,7 @@ pub use split::Part;
 
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
+use crate::config::selection::Selection;
 use crate::device::cpu::arith::{Kernel, Scalar};
 use crate::device::cpu::exchange::{Incoming, Lists, Outgoing};
 use crate::device::cpu::execute::{Launch, Links, Sizes};
@@ -64,6 +65,8 @@ struct State {
     shelf: Shelf,
     /// Calls so far; the next one's number.
     number: u64,
+    /// Whether messages between pairs have gone.
+    has_exchanged: bool,
     // After everything that points into its memory.
     connections: Connections,
 }
@@ -384,6 +387,9 @@ impl Communicator {
     fn exchange(&self, state: &mut State, lists: Lists) -> Result<(), Error> {
         if lists.sends.is_empty() && lists.receives.is_empty() {
             return Ok(());
+        }
+        if !std::mem::replace(&mut state.has_exchanged, true) {
+            Selection::of(&self.config).tell_exchange();
         }
         let number = state.number;
         state.number += 1;

@@ -6,13 +6,13 @@
 
 use super::Request;
 use crate::config::Config;
-use crate::config::grammar::NameFilter;
+use crate::config::selection::Selection;
 use crate::device::cpu::local::LocalPlan;
 use crate::error::Error;
 use crate::transport::Geometry;
 use crate::transport::geometry::INLINE_BYTES;
 use ringsmith_compiler::lower;
-use ringsmith_compiler::plan::{self, Filter, Machine, NothingLeft, Options, Stretch};
+use ringsmith_compiler::plan::{self, Machine, NothingLeft, Options, Stretch};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::partition::Chunks;
@@ -280,15 +280,16 @@ fn rejected(name: &str, diagnostics: Vec<Diagnostic>) -> Error {
 
 /// What the settings allow for a collective.
 fn options(config: &Config, collective: Collective) -> Options {
-    let candidates = plan::candidates(collective).iter();
-    let algorithms: Vec<Vec<&str>> =
-        candidates.map(|a| [a.name].into_iter().chain(a.aliases.iter().copied()).collect()).collect();
-    let protocols = [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(|p| vec![p.name()]);
+    let candidates = plan::candidates(collective);
+    let names: Vec<Vec<&str>> =
+        candidates.iter().map(|a| [a.name].into_iter().chain(a.aliases.iter().copied()).collect()).collect();
+    let protocols = candidates.iter().flat_map(|a| a.protocols().iter().copied());
+    let (selection, (least, most)) = (Selection::of(config), config.channels());
     Options {
-        algorithms: filter(config.algorithms.as_ref(), collective, &algorithms),
-        protocols: filter(config.protocols.as_ref(), collective, &protocols),
-        min_channels: config.min_channels.unwrap_or(1),
-        max_channels: config.max_channels.unwrap_or(u32::MAX),
+        algorithms: selection.algorithms(collective, &names),
+        protocols: selection.protocols(collective, protocols),
+        min_channels: least.unwrap_or(1),
+        max_channels: most.unwrap_or(u32::MAX),
     }
 }
 
@@ -301,34 +302,6 @@ fn choose(machine: &Machine, config: &Config, request: &Request) -> Result<plan:
     let wanted = plan::Request { collective: request.collective, root: request.root, bytes };
     plan::choose(wanted, machine, &options(config, request.collective))
         .map_err(|e| nothing_left(request.collective, e))
-}
-
-/// The names that a setting lets pass. `names` are those of each thing that can be chosen, its own first.
-///
-/// A list of algorithms that names none of a collective's is not about that collective, unless it was
-/// written for it: that is said, and all may be chosen.
-fn filter(setting: Option<&NameFilter>, collective: Collective, names: &[Vec<&'static str>]) -> Filter {
-    let Some(setting) = setting else { return Filter::Any };
-    let permits = |all: &&Vec<&str>| all.iter().any(|n| setting.permits(collective.name(), n));
-    let own_names = |chosen: &mut dyn Iterator<Item = &Vec<&'static str>>| -> Vec<String> {
-        chosen.map(|all| all[0].to_owned()).collect()
-    };
-    let permitted = own_names(&mut names.iter().filter(permits));
-    if permitted.len() == names.len() {
-        return Filter::Any;
-    }
-    if !permitted.is_empty() {
-        return Filter::Only(permitted);
-    }
-    if setting.names_others(collective.name(), &names.concat()) {
-        tracing::warn!(
-            target: "ringsmith::tuning",
-            "RINGSMITH_ALGO={setting} names no algorithm of {collective} ({}): it is not applied there",
-            names.concat().join(", ")
-        );
-        return Filter::Any;
-    }
-    Filter::Except(own_names(&mut names.iter()))
 }
 
 /// The planner's choice for a request, in words.

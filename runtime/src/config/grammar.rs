@@ -242,12 +242,16 @@ impl NameFilter {
     /// Whether the general list decides for `collective` and lists only names other than `names`: it was
     /// written with other collectives in mind.
     pub fn names_others(&self, collective: &str, names: &[&str]) -> bool {
-        let own = |section: &&Section| section.collective.is_some_and(|c| same_name(c, collective));
         let general = self.sections.iter().find(|section| section.collective.is_none());
         let others = |section: &Section| {
             !section.only.is_empty() && section.only.iter().all(|o| names.iter().all(|n| !same_name(o, n)))
         };
-        !self.sections.iter().any(|s| own(&s)) && general.is_some_and(others)
+        !self.is_about(collective) && general.is_some_and(others)
+    }
+
+    /// Whether it has a list for `collective` alone.
+    pub fn is_about(&self, collective: &str) -> bool {
+        self.sections.iter().any(|section| section.collective.is_some_and(|c| same_name(c, collective)))
     }
 
     /// Whether `name` may be used for `collective`. A collective's own list replaces the general one.

@@ -5,9 +5,11 @@
 //! also at whether a file is there instead, and where it names a tuning, at that.
 
 use super::grammar::{self, HostPort, InterfaceFilter, NameFilter, PortRange, Secret};
+use super::selection::EXCHANGED;
 use super::{Config, DeviceKind, Net, tuning};
 use crate::log::{Level, Subsystems};
 use crate::unique_id::UniqueId;
+use ringsmith_ir::types::Collective;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -37,6 +39,31 @@ pub fn algorithms() -> &'static [&'static str] {
 
 /// Every protocol that a filter may name.
 pub const PROTOCOLS: &[&str] = &["simple", "ll", "ll128"];
+
+/// Reads a list of algorithms.
+///
+/// Errors: what cannot be read; a list for what has no algorithm.
+pub fn algorithm_list(text: &str) -> Result<NameFilter, String> {
+    let list = NameFilter::parse(text, algorithms(), COLLECTIVES)?;
+    match EXCHANGED.map(Collective::name).into_iter().find(|name| list.is_about(name)) {
+        Some(name) => {
+            Err(format!("{name} is exchanged message by message, without an algorithm; leave it out"))
+        }
+        None => Ok(list),
+    }
+}
+
+/// Reads a list of protocols.
+///
+/// Errors: what cannot be read; a list for what goes over simple alone, without it.
+pub fn protocol_list(text: &str) -> Result<NameFilter, String> {
+    let list = NameFilter::parse(text, PROTOCOLS, COLLECTIVES)?;
+    let is_wrong = |name: &&str| list.is_about(name) && !list.permits(name, "simple");
+    match EXCHANGED.map(Collective::name).into_iter().find(is_wrong) {
+        Some(name) => Err(format!("messages of {name} go over simple alone; say simple, or leave it out")),
+        None => Ok(list),
+    }
+}
 
 /// One setting.
 pub struct Setting {
@@ -238,7 +265,7 @@ pub const SETTINGS: &[Setting] = &[
         "`ring;allreduce:tree,^ring`",
         "all",
         "Algorithms to choose among, for all collectives or one; `^` excludes.",
-        Apply(|c, v| NameFilter::parse(v, algorithms(), COLLECTIVES).map(|f| c.algorithms = Some(f))),
+        Apply(|c, v| algorithm_list(v).map(|f| c.algorithms = Some(f))),
     )
     .nccl("NCCL_ALGO")
     .agree(),
@@ -247,7 +274,7 @@ pub const SETTINGS: &[Setting] = &[
         "`ll,ll128`, `^simple`",
         "all",
         "Protocols to choose among, in the same grammar.",
-        Apply(|c, v| NameFilter::parse(v, PROTOCOLS, COLLECTIVES).map(|f| c.protocols = Some(f))),
+        Apply(|c, v| protocol_list(v).map(|f| c.protocols = Some(f))),
     )
     .nccl("NCCL_PROTO")
     .agree(),
@@ -255,7 +282,7 @@ pub const SETTINGS: &[Setting] = &[
         "MIN_CHANNELS",
         "1 to 64",
         "1",
-        "Fewest channels of a plan.",
+        "Fewest channels of a plan; on GPUs thread blocks of a launch.",
         Apply(|c, v| grammar::number(v, 1, 64).map(|n| c.min_channels = Some(n as u32))),
     )
     .nccl("NCCL_MIN_NCHANNELS")
@@ -263,11 +290,29 @@ pub const SETTINGS: &[Setting] = &[
     row(
         "MAX_CHANNELS",
         "1 to 64",
-        "64",
-        "Most channels of a plan.",
+        "no limit",
+        "Most channels of a plan; on GPUs thread blocks of a launch.",
         Apply(|c, v| grammar::number(v, 1, 64).map(|n| c.max_channels = Some(n as u32))),
     )
     .nccl("NCCL_MAX_NCHANNELS")
+    .agree(),
+    row(
+        "MIN_CTAS",
+        "1 to 64",
+        "1",
+        "The same as `RINGSMITH_MIN_CHANNELS` under another name; of the two the larger counts.",
+        Apply(|c, v| grammar::number(v, 1, 64).map(|n| c.min_ctas = Some(n as u32))),
+    )
+    .nccl("NCCL_MIN_CTAS")
+    .agree(),
+    row(
+        "MAX_CTAS",
+        "1 to 64",
+        "no limit",
+        "The same as `RINGSMITH_MAX_CHANNELS` under another name; of the two the smaller counts.",
+        Apply(|c, v| grammar::number(v, 1, 64).map(|n| c.max_ctas = Some(n as u32))),
+    )
+    .nccl("NCCL_MAX_CTAS")
     .agree(),
     row(
         "TOPO_FILE",

@@ -6,10 +6,12 @@ use super::exchange::{self, Lists, Message, Parts};
 use super::order::Order;
 use super::ranks::{self, GpuRanks, Loaded, LoadedExchange, Shape, Waiting};
 use super::{DeviceMemory, GpuError, Stream};
+use crate::config::selection::Selection;
 use crate::jit::{Architecture, Jit};
 use ringsmith_compiler::emit::{Access, emit};
 use ringsmith_compiler::lower;
 use ringsmith_compiler::plan::gpu::{self, Plan};
+use ringsmith_compiler::plan::{Algorithm, Filter, candidates};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::expand;
 use ringsmith_ir::partition::Chunks;
@@ -57,6 +59,9 @@ pub struct Collectives {
     jit: Arc<Jit>,
     architecture: Architecture,
     ranks: u32,
+    selection: Selection,
+    /// What that leaves of each collective, once it was asked for.
+    filters: HashMap<Collective, (Filter, Filter)>,
     loaded: BTreeMap<Key, Loaded>,
     /// Requests with the alignment of their buffers, of which the lowest bit counts, up to 8; 0 is more.
     ready: HashMap<(GpuRequest, u64), Prepared>,
@@ -160,10 +165,10 @@ impl Prepared {
 }
 
 impl Collectives {
-    /// Collectives of a communicator's ranks.
+    /// Collectives of a communicator's ranks, planned from what `selection` leaves.
     ///
     /// Errors: a bundle that is refused; the driver's; a GPU older than generated code is for.
-    pub fn new(gpu: GpuRanks, jit: Arc<Jit>) -> Result<Self, GpuError> {
+    pub fn new(gpu: GpuRanks, jit: Arc<Jit>, selection: Selection) -> Result<Self, GpuError> {
         jit.bundle().map_err(|error| GpuError::Compile(error.to_string()))?;
         let capability = gpu.device().capability()?;
         let architecture = Architecture::of_capability(capability / 10, capability % 10)
@@ -175,6 +180,8 @@ impl Collectives {
             jit,
             architecture,
             ranks,
+            selection,
+            filters: HashMap::new(),
             loaded,
             ready,
             exchanges,
@@ -229,7 +236,15 @@ impl Collectives {
         let request = &in_elements(request, alignment);
         let access = Access::widest(alignment | block, request.dtype);
         let mut reasons = Vec::new();
-        for plan in gpu::plans(&asked) {
+        let selection = &self.selection;
+        let filters =
+            self.filters.entry(asked.collective).or_insert_with(|| left(selection, asked.collective));
+        let (algorithms, protocols) = filters.clone();
+        let plans = gpu::plans(&asked, &algorithms, &protocols);
+        if plans.is_empty() {
+            return Err(GpuError::Plan(nothing_left(&asked, &algorithms, &protocols)));
+        }
+        for plan in plans {
             match self.prepare_plan(request, &plan, access) {
                 Ok(prepared) => return Ok(prepared),
                 Err(GpuError::Plan(reason) | GpuError::Argument(reason)) => {
@@ -238,8 +253,9 @@ impl Collectives {
                 Err(other) => return Err(other),
             }
         }
-        let reasons = if reasons.is_empty() { "there is none".to_owned() } else { reasons.join("; ") };
-        Err(GpuError::Plan(format!("no plan of {} fits: {reasons}", request.collective)))
+        let filters = asked_for(&algorithms, &protocols);
+        let reasons = reasons.join("; ");
+        Err(GpuError::Plan(format!("no plan of {}{filters} fits: {reasons}", request.collective)))
     }
 
     fn prepare_plan(
@@ -282,11 +298,7 @@ impl Collectives {
             Protocol::Ll128 => 15 * u64::from(plan.threads),
             Protocol::Simple => loaded.kernel().tile_bytes,
         };
-        let most = self.gpu.most_blocks(loaded);
-        if most == 0 {
-            return Err(GpuError::Plan("its blocks do not run side by side".to_owned()));
-        }
-        let blocks = u32::try_from(chunk.div_ceil(a_block)).unwrap_or(u32::MAX).clamp(1, most);
+        let blocks = self.gpu.lane_blocks(loaded, chunk.div_ceil(a_block))?;
         // Ranks of one process may take each other's blocks where they lie, if nothing is written over them: that
         // needs no slots, which large blocks would pass through.
         let copies = request.collective == Collective::AllToAll
@@ -434,6 +446,9 @@ impl Collectives {
         self.order.before(self.gpu.device(), stream)?;
         for parts in &launches {
             let key = (access(parts), capacity);
+            if self.exchanges.is_empty() {
+                self.selection.tell_exchange();
+            }
             if !self.exchanges.contains_key(&key) {
                 let loaded = self.load_exchange(key.0, capacity)?;
                 self.exchanges.insert(key, loaded);
@@ -575,6 +590,35 @@ impl Empty {
     }
 }
 
+/// What settings leave of a collective's algorithms and protocols on GPUs.
+fn left(selection: &Selection, collective: Collective) -> (Filter, Filter) {
+    let (general, special) = (candidates(collective).iter(), gpu::special_names(collective));
+    let aliases = |a: &'static Algorithm| [a.name].into_iter().chain(a.aliases.iter().copied()).collect();
+    let names: Vec<Vec<&'static str>> =
+        special.map(|(name, _)| vec![name]).chain(general.clone().map(aliases)).collect();
+    let special = gpu::special_names(collective).flat_map(|(_, protocols)| protocols);
+    let protocols = special.chain(general.flat_map(|a| a.protocols())).copied();
+    (selection.algorithms(collective, &names), selection.protocols(collective, protocols))
+}
+
+/// What was asked for, as the end of a sentence; nothing where all may be chosen.
+fn asked_for(algorithms: &Filter, protocols: &Filter) -> String {
+    let kinds = [("algorithms", algorithms), ("protocols", protocols)];
+    let limits = kinds.iter().filter(|(_, filter)| **filter != Filter::Any);
+    limits.map(|(kind, filter)| format!(" with {kind} {filter}")).collect()
+}
+
+/// Why there is no plan at all.
+fn nothing_left(request: &gpu::Request, algorithms: &Filter, protocols: &Filter) -> String {
+    let gpu::Request { collective, ranks, bytes, .. } = request;
+    format!(
+        "nothing can do {collective} of {bytes} bytes on GPUs{}; for {ranks} ranks there are {} (RINGSMITH_ALGO, \
+         RINGSMITH_PROTO)",
+        asked_for(algorithms, protocols),
+        gpu::choices(request)
+    )
+}
+
 /// What moves without being added up is moved as bytes: one kernel serves all types. Chunks are cut by
 /// 16-byte units, so they are the same.
 fn in_bytes(request: &GpuRequest) -> Result<GpuRequest, GpuError> {
@@ -612,6 +656,7 @@ impl Loaded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn bytes_are_moved_as_the_longest_elements_that_memory_allows() {
@@ -635,6 +680,41 @@ mod tests {
         ] {
             let found = in_elements(&request(collective, bytes), alignment);
             assert_eq!((found.dtype, found.count), (dtype, count), "{collective} {bytes} {alignment}");
+        }
+    }
+
+    #[test]
+    fn settings_choose_among_what_gpus_have() {
+        let selection = |name: &str, value: &str| {
+            let (config, _) = Config::from_vars([(name.to_owned(), value.to_owned())]).expect("it is right");
+            Selection::of(&config)
+        };
+        let only = |names: &[&str]| Filter::Only(names.iter().map(|n| (*n).to_owned()).collect());
+        let all_reduce = Collective::AllReduce;
+        assert_eq!(left(&selection("NCCL_ALGO", "ring"), all_reduce), (only(&["ring"]), Filter::Any));
+        assert_eq!(
+            left(&selection("RINGSMITH_ALGO", "zero_copy"), all_reduce),
+            (only(&["zero_copy"]), Filter::Any)
+        );
+        // Broadcasts have the line protocols on GPUs, if not on CPUs.
+        assert_eq!(left(&selection("NCCL_PROTO", "LL"), Collective::Broadcast), (Filter::Any, only(&["ll"])));
+        let (algorithms, protocols) = left(&selection("NCCL_ALGO", "broadcast:nvls"), Collective::Broadcast);
+        assert_eq!(
+            (protocols, left(&Selection::default(), all_reduce)),
+            (Filter::Any, (Filter::Any, Filter::Any))
+        );
+        let request = gpu::Request {
+            collective: Collective::Broadcast,
+            op: None,
+            root: Some(0),
+            ranks: 2,
+            bytes: 8,
+            maps_buffers: false,
+        };
+        assert!(gpu::plans(&request, &algorithms, &Filter::Any).is_empty());
+        let text = nothing_left(&request, &algorithms, &Filter::Any);
+        for part in ["broadcast of 8 bytes", "with algorithms ^", "mesh (ll, ll128)", "RINGSMITH_ALGO"] {
+            assert!(text.contains(part), "{text}");
         }
     }
 

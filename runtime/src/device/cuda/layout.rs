@@ -303,7 +303,7 @@ fn links_with_payload(plan: &KernelPlan) -> BTreeSet<Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringsmith_compiler::plan::gpu;
+    use ringsmith_compiler::plan::{Filter, candidates, gpu};
     use ringsmith_compiler::{emit, lower};
     use ringsmith_ir::types::{Collective, DataType, ReduceOp};
     use ringsmith_ir::{expand, verify};
@@ -326,7 +326,38 @@ mod tests {
                 let plan = lower::lower_direct(&schedule, options).expect("it lowers");
                 plan.links.is_empty() && plan.scratch.is_empty()
             };
-            assert!(gpu::plans(&request).iter().any(fits), "{collective}");
+            assert!(gpu::plans(&request, &Filter::Any, &Filter::Any).iter().any(fits), "{collective}");
+        }
+    }
+
+    /// Whoever asks for an algorithm by name gets it, between processes too.
+    #[test]
+    fn every_algorithm_has_room_with_some_protocol() {
+        for ranks in 2..=8 {
+            let layout = Layout::new(Geometry::for_ranks(ranks, 1, 132));
+            for collective in Collective::ALL {
+                for algorithm in candidates(collective).iter().filter(|a| a.applies.holds(ranks)) {
+                    let op = collective.reduces().then_some(ReduceOp::Sum);
+                    let root = collective.rooted().then_some(0);
+                    let request =
+                        gpu::Request { collective, op, root, ranks, bytes: 1 << 16, maps_buffers: false };
+                    let only = Filter::Only(vec![algorithm.name.to_owned()]);
+                    let has_room = |plan: &gpu::Plan| {
+                        let schedule = expand::expand(&plan.program, &plan.arguments).expect("it expands");
+                        let schedule = verify::schedule(schedule).expect("it is right");
+                        let options =
+                            lower::Options { protocol: plan.protocol, slots: 4, slot_bytes: 32 << 10 };
+                        let lowered = lower::lower(&schedule, options).expect("it lowers");
+                        Placement::new(&lowered, &layout).is_ok()
+                    };
+                    let plans = gpu::plans(&request, &only, &Filter::Any);
+                    let without: Vec<_> = plans.iter().filter(|p| !has_room(p)).map(|p| p.protocol).collect();
+                    // Both trees have links between some two ranks, and of FIFOs with slots there is one.
+                    let expected =
+                        if algorithm.name == "double_tree" { &[Protocol::Simple][..] } else { &[] };
+                    assert_eq!(without, expected, "{collective} {} of {ranks} ranks", algorithm.name);
+                }
+            }
         }
     }
 
@@ -341,7 +372,7 @@ mod tests {
                     let op = collective.reduces().then_some(ReduceOp::Sum);
                     let request =
                         gpu::Request { collective, op, root: None, ranks, bytes, maps_buffers: false };
-                    let kernel = gpu::plans(&request).iter().find_map(|plan| {
+                    let kernel = gpu::plans(&request, &Filter::Any, &Filter::Any).iter().find_map(|plan| {
                         let schedule = expand::expand(&plan.program, &plan.arguments).expect("it expands");
                         let schedule = verify::schedule(schedule).expect("it is right");
                         let tile_bytes = u64::from(plan.threads * plan.unroll) * 16;

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // The driver is a C library, and kernels get addresses.
 
 mod argument;
+mod budget;
 mod collectives;
 mod driver;
 pub mod exchange;
@@ -17,6 +18,7 @@ mod ranks;
 mod stream;
 
 pub use argument::{Argument, Memory};
+pub use budget::Budget;
 pub use collectives::{Collectives, DeviceMessage, DeviceSlice, Empty, GpuRequest, Prepared, WrongSize};
 pub use driver::{CudaError, Device, DeviceMemory};
 pub use exchange::Lists;

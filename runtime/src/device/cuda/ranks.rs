@@ -2,6 +2,7 @@
 
 use super::GpuError;
 use super::argument::{Argument, Memory};
+use super::budget::Budget;
 use super::driver::{CudaError, Device, DeviceMemory, Function, Grid, HostMemory, PeerMemory};
 use super::exchange::{Ends, Parts, Report};
 use super::layout::{Geometry, Layout, Placement};
@@ -34,14 +35,14 @@ pub struct Share {
     pub multiprocessors: u32,
     /// The most ranks that any GPU has.
     pub ranks_on_gpu: u32,
-    /// The most thread blocks of a rank's launch, whatever the GPU would hold.
-    pub budget: u32,
+    /// What a launch of a rank may take.
+    pub budget: Budget,
 }
 
 impl Share {
     /// Blocks of a rank that run beside those of all ranks of its GPU, where a multiprocessor holds `resident`.
-    fn blocks(&self, resident: u32) -> u32 {
-        (resident * self.multiprocessors / self.ranks_on_gpu).min(self.budget)
+    fn side_by_side(&self, resident: u32) -> u32 {
+        resident * self.multiprocessors / self.ranks_on_gpu
     }
 }
 
@@ -100,8 +101,8 @@ impl GpuRanks {
     /// A communicator of `ranks` ranks, all of this process, on one GPU.
     ///
     /// Errors: no driver or GPU, or too little memory.
-    pub fn one_gpu(device: &Arc<Device>, ranks: u32) -> Result<Self, GpuError> {
-        let (multiprocessors, budget) = (device.multiprocessors()?, u32::MAX);
+    pub fn one_gpu(device: &Arc<Device>, ranks: u32, budget: Budget) -> Result<Self, GpuError> {
+        let multiprocessors = device.multiprocessors()?;
         let share = Share { multiprocessors, ranks_on_gpu: ranks, budget };
         let layout = Layout::new(Geometry::for_ranks(ranks, ranks, share.multiprocessors));
         let scratch = (0..ranks)
@@ -221,8 +222,28 @@ impl GpuRanks {
     /// The most blocks of a lane that a launch of the kernel can have: the same on every rank.
     pub fn most_blocks(&self, loaded: &Loaded) -> u32 {
         let g = self.layout.geometry();
-        let most = self.share.blocks(loaded.resident).min(g.max_blocks) / loaded.kernel.lanes;
+        let most = self.launch_blocks(loaded) / loaded.kernel.lanes;
         if loaded.plan.protocol == Protocol::Simple { most.min(g.fifo_blocks) } else { most }
+    }
+
+    /// The most blocks of a launch, for all lanes.
+    fn launch_blocks(&self, loaded: &Loaded) -> u32 {
+        let Share { budget, .. } = self.share;
+        budget.blocks(self.share.side_by_side(loaded.resident)).min(self.layout.geometry().max_blocks)
+    }
+
+    /// Blocks of a lane for a launch of which `wanted` would have work: within the budget.
+    ///
+    /// Errors: not every lane can have one.
+    pub(super) fn lane_blocks(&self, loaded: &Loaded, wanted: u64) -> Result<u32, GpuError> {
+        let (most, lanes) = (self.most_blocks(loaded), loaded.kernel.lanes);
+        if most == 0 {
+            let room = self.launch_blocks(loaded);
+            return Err(GpuError::Plan(format!(
+                "its {lanes} lanes take a thread block each, and a launch may have {room} side by side"
+            )));
+        }
+        Ok(self.share.budget.lane_blocks(wanted, lanes, most))
     }
 
     /// Puts one collective on a stream: `count` elements (a rank, where the collective has blocks), each own
@@ -395,12 +416,13 @@ impl GpuRanks {
             return Err(GpuError::Aborted);
         }
         let abort = self.mirror.address();
+        let (budget, side_by_side) = (self.share.budget, self.share.side_by_side(loaded.resident));
         let ends = Ends {
             layout: &self.layout,
             scratch: &self.base,
             abort,
             reports: abort + 8,
-            most_blocks: self.share.blocks(loaded.resident).min(self.layout.geometry().max_blocks),
+            most_blocks: budget.exchange_blocks(side_by_side).min(self.layout.geometry().max_blocks),
         };
         let launch = parts.launch(&loaded.kernel, &ends, self.own.start)?;
         let grid = Grid { x: launch.blocks, y: self.own.len() as u32, threads: loaded.kernel.threads };

@@ -1,0 +1,172 @@
+//! What lists of algorithms and protocols leave to a planner, on whatever device it plans for.
+//!
+//! One rule for both lists. A collective's own list counts as it stands, and may leave nothing: then calls are
+//! refused. The general list counts too, unless it names only things that the collective has not: then it was
+//! written with others in mind, is not applied there, and a warning says so.
+
+use super::Config;
+use super::grammar::NameFilter;
+use ringsmith_compiler::plan::Filter;
+use ringsmith_ir::schedule::Protocol;
+use ringsmith_ir::types::Collective;
+use std::fmt;
+
+/// What is exchanged message by message, without a plan that could be chosen.
+pub const EXCHANGED: [Collective; 2] = [Collective::SendRecv, Collective::AllToAllV];
+
+/// The lists of a communicator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    algorithms: Option<NameFilter>,
+    protocols: Option<NameFilter>,
+}
+
+/// A list that is not about what it would be applied to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NotApplied<'a> {
+    setting: &'static str,
+    list: &'a NameFilter,
+    kind: &'static str,
+    what: &'static str,
+    names: String,
+}
+
+impl fmt::Display for NotApplied<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { setting, list, kind, what, names } = self;
+        write!(f, "{setting}={list} names no {kind} of {what} ({names}): it is not applied there")
+    }
+}
+
+impl Selection {
+    /// What the settings say.
+    pub fn of(config: &Config) -> Self {
+        Self { algorithms: config.algorithms.clone(), protocols: config.protocols.clone() }
+    }
+
+    /// The algorithms of a collective that may be chosen. `names` are those of each that there is, its own first.
+    pub fn algorithms(&self, collective: Collective, names: &[Vec<&'static str>]) -> Filter {
+        told(filter(("RINGSMITH_ALGO", "algorithm"), self.algorithms.as_ref(), collective, names))
+    }
+
+    /// Says what of the lists is not about messages between pairs, which have no algorithm and one protocol: those of
+    /// send_recv and all_to_all_v. Lists of their own that leave that one out are refused with the settings.
+    pub fn tell_exchange(&self) {
+        if let Some(warning) = self.not_of_exchanges() {
+            tracing::warn!(target: "ringsmith::tuning", "{warning}");
+        }
+    }
+
+    fn not_of_exchanges(&self) -> Option<String> {
+        let (list, simple) = (self.protocols.as_ref()?, Protocol::Simple.name());
+        let left_out = EXCHANGED.into_iter().any(|collective| !list.permits(collective.name(), simple));
+        let what = EXCHANGED.map(Collective::name).join(" and ");
+        left_out.then(|| {
+            format!("RINGSMITH_PROTO={list} is not applied to {what}, whose messages go over {simple} alone")
+        })
+    }
+
+    /// The protocols that may be chosen among those that a collective's algorithms have.
+    pub fn protocols(&self, collective: Collective, all: impl IntoIterator<Item = Protocol>) -> Filter {
+        let mut names: Vec<Vec<&'static str>> = all.into_iter().map(|p| vec![p.name()]).collect();
+        names.sort_unstable();
+        names.dedup();
+        told(filter(("RINGSMITH_PROTO", "protocol"), self.protocols.as_ref(), collective, &names))
+    }
+}
+
+/// The filter, once what is not applied has been said.
+fn told((filter, not_applied): (Filter, Option<NotApplied<'_>>)) -> Filter {
+    if let Some(not_applied) = not_applied {
+        tracing::warn!(target: "ringsmith::tuning", "{not_applied}");
+    }
+    filter
+}
+
+fn filter<'a>(
+    (setting, kind): (&'static str, &'static str),
+    list: Option<&'a NameFilter>,
+    collective: Collective,
+    names: &[Vec<&'static str>],
+) -> (Filter, Option<NotApplied<'a>>) {
+    let Some(list) = list else { return (Filter::Any, None) };
+    let permits = |all: &&Vec<&str>| all.iter().any(|n| list.permits(collective.name(), n));
+    let own_names = |chosen: &mut dyn Iterator<Item = &Vec<&'static str>>| -> Vec<String> {
+        chosen.map(|all| all[0].to_owned()).collect()
+    };
+    let permitted = own_names(&mut names.iter().filter(permits));
+    if permitted.len() == names.len() {
+        return (Filter::Any, None);
+    }
+    if !permitted.is_empty() {
+        return (Filter::Only(permitted), None);
+    }
+    let all = names.concat();
+    if list.names_others(collective.name(), &all) {
+        let (what, names) = (collective.name(), all.join(", "));
+        return (Filter::Any, Some(NotApplied { setting, list, kind, what, names }));
+    }
+    (Filter::Except(own_names(&mut names.iter())), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(algorithms: &str, protocols: &str) -> Selection {
+        let vars = [("NCCL_ALGO", algorithms), ("NCCL_PROTO", protocols)];
+        let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Selection::of(&Config::from_vars(vars).expect("the lists are right").0)
+    }
+
+    #[test]
+    fn a_list_for_others_is_not_applied_and_the_warning_names_its_own_variable() {
+        let selection = selection("tree", "ll");
+        let collective = Collective::Broadcast;
+        let (filter_found, warning) = filter(
+            ("RINGSMITH_PROTO", "protocol"),
+            selection.protocols.as_ref(),
+            collective,
+            &[vec!["simple"]],
+        );
+        assert_eq!(filter_found, Filter::Any);
+        assert_eq!(
+            warning.expect("it is said").to_string(),
+            "RINGSMITH_PROTO=ll names no protocol of broadcast (simple): it is not applied there"
+        );
+        let names = [vec!["direct"], vec!["chain", "ring"]];
+        let (filter_found, warning) =
+            filter(("RINGSMITH_ALGO", "algorithm"), selection.algorithms.as_ref(), collective, &names);
+        assert_eq!(filter_found, Filter::Any);
+        assert_eq!(
+            warning.expect("it is said").to_string(),
+            "RINGSMITH_ALGO=tree names no algorithm of broadcast (direct, chain, ring): it is not applied there"
+        );
+    }
+
+    #[test]
+    fn messages_between_pairs_go_over_simple_whatever_the_general_lists_say() {
+        assert_eq!(selection("ring", "^ll").not_of_exchanges(), None);
+        assert_eq!(selection("ring", "ll;send_recv:simple;all_to_all_v:simple").not_of_exchanges(), None);
+        assert_eq!(
+            selection("ring", "ll").not_of_exchanges().expect("it is said"),
+            "RINGSMITH_PROTO=ll is not applied to send_recv and all_to_all_v, whose messages go over simple alone"
+        );
+    }
+
+    #[test]
+    fn a_list_that_is_about_a_collective_may_leave_nothing() {
+        let simple = || [Protocol::Simple, Protocol::Simple];
+        let own = selection("broadcast:tree", "broadcast:ll");
+        let none = Filter::Except(vec!["simple".to_owned()]);
+        assert_eq!(own.protocols(Collective::Broadcast, simple()), none);
+        assert_eq!(own.protocols(Collective::Reduce, simple()), Filter::Any);
+        let names = [vec!["direct"], vec!["chain", "ring"]];
+        let all = Filter::Except(vec!["direct".to_owned(), "chain".to_owned()]);
+        assert_eq!(own.algorithms(Collective::Broadcast, &names), all);
+        assert_eq!(selection("ring", "^simple").protocols(Collective::Broadcast, simple()), none);
+        let rings = selection("ring", "ll").algorithms(Collective::Broadcast, &names);
+        assert_eq!(rings, Filter::Only(vec!["chain".to_owned()]));
+        assert_eq!(Selection::default().algorithms(Collective::Broadcast, &names), Filter::Any);
+    }
+}
