@@ -7,7 +7,7 @@ use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress};
 use crate::run::sizes;
 use crate::written;
-use ringsmith_compiler::plan::{self, Choice, Machine, Request};
+use ringsmith_compiler::plan::{self, Choice, Machine, Request, Shape};
 use ringsmith_ir::expand;
 use ringsmith_ir::schedule::Schedule;
 use ringsmith_ir::text;
@@ -98,8 +98,8 @@ pub(crate) fn wanted(selection: &Selection) -> Result<Wanted> {
 /// The schedule of a choice, proved. Mistakes are drawn; then there is none.
 fn proved(choice: &Choice, arguments: &PlanArguments) -> Result<Option<Verified<Schedule>>> {
     let op = arguments.collective.reduces().then_some(arguments.load.op);
-    let (program, values) =
-        plan::instantiate(choice.algorithm, choice.ranks, Some(arguments.root), choice.channels, op);
+    let shape = Shape { ranks: choice.ranks, per_node: choice.rank_order.per_node, root: arguments.root };
+    let (program, values) = plan::instantiate(choice.algorithm, shape, choice.channels, op);
     let name = format!("the program {}", program.name.text);
     let mut progress = Progress::new();
     progress.show(format_args!("proving {name} for {} ranks", choice.ranks));

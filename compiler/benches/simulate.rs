@@ -21,7 +21,7 @@ fn main() {
         "ranks", "channels", "machine", "ops", "run", "predicted"
     );
     for ranks in asked {
-        let order: Vec<u32> = (0..ranks).collect();
+        let order = (0..ranks).collect::<Vec<u32>>().into();
         let nodes = machines::known("hgx-h100").expect("a known machine").times(ranks.div_ceil(8));
         let gpus = Network::of_topology(&nodes.expect("so many nodes"), ranks).expect("they are joined");
         let hosts = Network::of_hosts(&Machine::cpu(vec![0; ranks as usize], 2), 64 << 20);

@@ -32,14 +32,21 @@ fn programs() -> Vec<(String, Program)> {
     programs
 }
 
-/// The schedules of a program for a number of ranks and every root; none where it does not apply.
+/// The schedules of a program for a number of ranks, every root, and every way to deal them out to hosts; none
+/// where it does not apply.
 fn schedules(program: &Program, ranks: u32) -> Vec<Verified<Schedule>> {
-    let try_root = |root: Option<u32>| expand(program, &Arguments { root, ..Arguments::ranks(ranks) });
-    let rooted = try_root(None).is_err();
+    let by_node = program.parameters.iter().any(|parameter| parameter.name.text == "per_node");
+    let hosts: Vec<Arguments> = if by_node {
+        let even = (1..=ranks).filter(|per_node| ranks.is_multiple_of(*per_node));
+        even.map(|per_node| Arguments::ranks(ranks).set("per_node", i64::from(per_node))).collect()
+    } else {
+        vec![Arguments::ranks(ranks)]
+    };
+    let rooted = expand(program, &hosts[0]).is_err();
     let roots: Vec<Option<u32>> = if rooted { (0..ranks).map(Some).collect() } else { vec![None] };
-    roots
-        .into_iter()
-        .filter_map(|root| try_root(root).ok())
+    let all =
+        hosts.iter().flat_map(|host| roots.iter().map(|root| Arguments { root: *root, ..host.clone() }));
+    all.filter_map(|arguments| expand(program, &arguments).ok())
         .map(|schedule| verify::schedule(schedule).unwrap_or_else(|d| panic!("{ranks} ranks: {d:#?}")))
         .collect()
 }

@@ -3,7 +3,7 @@
 
 use ringsmith_compiler::emit::{Access, Capacity, EmitError, Kernel, Options, emit, exchange};
 use ringsmith_compiler::lower;
-use ringsmith_compiler::plan::{candidates, gpu, instantiate};
+use ringsmith_compiler::plan::{Shape, candidates, gpu, instantiate};
 use ringsmith_ir::expand::expand;
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::schedule::Protocol;
@@ -63,7 +63,9 @@ fn every_algorithm_has_a_kernel_in_every_protocol() {
                         continue;
                     }
                     let op = collective.reduces().then_some(ReduceOp::Sum);
-                    let (program, arguments) = instantiate(algorithm, ranks, Some(ranks - 1), 1, op);
+                    let per_node = if ranks.is_multiple_of(2) { 2 } else { 1 };
+                    let shape = Shape { ranks, per_node, root: ranks - 1 };
+                    let (program, arguments) = instantiate(algorithm, shape, 1, op);
                     let plan = lowered(&program, &arguments, protocol);
                     let made = kernel(&plan);
                     let what = format!("{collective} {} {protocol} {ranks}", algorithm.name);

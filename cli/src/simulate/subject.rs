@@ -11,7 +11,7 @@ use crate::run::sizes;
 use crate::verify::{counted, outcome_of};
 use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::lower::{self, Options};
-use ringsmith_compiler::plan::{self, Choice, Machine};
+use ringsmith_compiler::plan::{self, Choice, Machine, Order};
 use ringsmith_compiler::simulate::may_run;
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::kernel_plan::KernelPlan;
@@ -175,7 +175,7 @@ fn planned(
 }
 
 /// Ranks in the order of the first ring through all GPUs, if all of them take part.
-fn ring_order(topology: Option<&Topology>, ranks: u32) -> Option<Vec<u32>> {
+fn ring_order(topology: Option<&Topology>, ranks: u32) -> Option<Order> {
     let topology = topology.filter(|topology| topology.gpu_count() == u64::from(ranks))?;
     let channels = Channels::of(topology);
     if channels.ring_count() == 0 {
@@ -191,7 +191,11 @@ fn ring_order(topology: Option<&Topology>, ranks: u32) -> Option<Vec<u32>> {
         .collect();
     let order: Vec<u32> = channels.ring(0).map(|at| (first[at.node as usize] + at.gpu) as u32).collect();
     // GPUs that nothing joins are in no ring.
-    (order.len() == ranks as usize).then_some(order)
+    let per_node = topology.nodes.first().map_or(1, |row| topology.machines[row.machine].gpus().len() as u32);
+    let alike =
+        topology.nodes.iter().all(|row| topology.machines[row.machine].gpus().len() as u32 == per_node);
+    let per_node = if alike { per_node } else { 1 };
+    (order.len() == ranks as usize).then_some(Order { ranks: order, per_node })
 }
 
 /// The kernel plan of a text's schedule.

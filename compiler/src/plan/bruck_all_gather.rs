@@ -1,7 +1,7 @@
 //! Bruck's all_gather: log2(n) steps for any n.
 //! The program is `bruck_all_gather.sched`.
 
-use super::traffic::{Flow, Landing, Message, Round, Traffic, ceil_log2};
+use super::traffic::{Flow, Landing, Message, Round, Shape, Traffic, ceil_log2};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: true,
     has_channels: false,
     batched: true,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, _root: u32) -> Traffic {
+fn traffic(Shape { ranks, .. }: Shape) -> Traffic {
     let rounds = (0..ceil_log2(ranks)).map(|level| {
         let have = 1 << level;
         let chunks = have.min(ranks - have);

@@ -1,7 +1,7 @@
 //! Bruck's all_to_all: log2(n) steps of about half the data.
 //! The program is `bruck_all_to_all.sched`.
 
-use super::traffic::{Flow, Landing, Message, Round, Traffic, ceil_log2};
+use super::traffic::{Flow, Landing, Message, Round, Shape, Traffic, ceil_log2};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: true,
     has_channels: false,
     batched: true,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, _root: u32) -> Traffic {
+fn traffic(Shape { ranks, .. }: Shape) -> Traffic {
     let rounds = (0..ceil_log2(ranks)).map(|level| {
         let chunks = (1..ranks).filter(|j| j >> level & 1 == 1).count() as u32;
         Round::once((0..ranks).map(|from| Message {

@@ -1,7 +1,7 @@
 //! Chain reduce: the sum travels towards the root, tiles follow each other.
 //! The program is `chain_reduce.sched`.
 
-use super::traffic::{Flow, Landing, Round, Traffic, from_root, message};
+use super::traffic::{Flow, Landing, Round, Shape, Traffic, from_root, message};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: false,
     has_channels: true,
     batched: false,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, root: u32) -> Traffic {
+fn traffic(Shape { ranks, root, .. }: Shape) -> Traffic {
     let hop = |v| message(from_root(root, v, ranks), from_root(root, v - 1, ranks), Landing::Reduce);
     Traffic {
         chunks: 1,

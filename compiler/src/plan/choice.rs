@@ -6,7 +6,7 @@
 //! that decides decides the same.
 
 use super::cost::{Footprint, Predicted};
-use super::order::{position, rank_order};
+use super::order::{Order, rank_order};
 use super::tuning::Correction;
 use super::{Algorithm, BATCH, Machine, MachineError, Measurement, candidates};
 use ringsmith_ir::schedule::Protocol;
@@ -140,7 +140,7 @@ pub struct Choice {
     /// How many hosts they are on.
     pub hosts: u32,
     /// The rank at each position of the program: what [`super::schedule`] takes.
-    pub rank_order: Vec<u32>,
+    pub rank_order: Order,
     /// The algorithm.
     pub algorithm: &'static Algorithm,
     /// The protocol.
@@ -320,7 +320,7 @@ struct Prices<'a> {
     request: Request,
     /// The machine, with the host of each position instead of each rank.
     machine: Machine,
-    rank_order: Vec<u32>,
+    rank_order: Order,
     options: &'a Options,
     footprints: Vec<Footprint>,
     entries: Vec<Entry>,
@@ -336,7 +336,7 @@ impl<'a> Prices<'a> {
             return Err(NothingLeft::Root { root: request.root, ranks });
         }
         let rank_order = rank_order(machine);
-        let hosts = rank_order.iter().map(|r| machine.hosts[*r as usize]).collect();
+        let hosts = rank_order.ranks.iter().map(|r| machine.hosts[*r as usize]).collect();
         let machine = Machine { hosts, ..machine.clone() };
         let all = candidates(request.collective);
         if all.is_empty() {
@@ -370,8 +370,7 @@ impl<'a> Prices<'a> {
                 continue;
             }
             let (footprint, messages) = *priced.get_or_insert_with(|| {
-                let root = position(&self.rank_order, self.request.root).expect("the root was checked");
-                let traffic = (algorithm.traffic)(self.machine.ranks(), root);
+                let traffic = (algorithm.traffic)(self.rank_order.shape(Some(self.request.root)));
                 let messages = traffic.count();
                 // What cannot be proved with any protocol is not worth a price.
                 if proof_steps(messages.0, Protocol::Ll) <= MAX_STEPS {
@@ -424,10 +423,14 @@ impl<'a> Prices<'a> {
         if !algorithm.applies.holds(ranks) {
             return Some(format!("it is for {}, not {ranks}", algorithm.applies));
         }
+        let per_node = self.rank_order.per_node;
+        if algorithm.by_node && (per_node == 1 || per_node == ranks) {
+            return Some("it is for several hosts of equally many ranks, at least two each".to_owned());
+        }
         if protocol != Protocol::Simple
             && let Some(stranger) = self.machine.stranger()
         {
-            let (first, stranger) = (self.rank_order[0], self.rank_order[stranger as usize]);
+            let (first, stranger) = (self.rank_order.ranks[0], self.rank_order.ranks[stranger as usize]);
             return Some(format!("ranks {first} and {stranger} share no memory, which {protocol} needs"));
         }
         None

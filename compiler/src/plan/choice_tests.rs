@@ -34,8 +34,12 @@ fn what_is_chosen_can_be_proved_and_lowered() {
                 for bytes in [0, 8, 20_000, 3 << 20] {
                     let choice = choose(request(collective, bytes), &machine, &Options::default())
                         .expect("something can always run");
-                    let (program, arguments) =
-                        instantiate(choice.algorithm, ranks, Some(0), choice.channels, None);
+                    let (program, arguments) = instantiate(
+                        choice.algorithm,
+                        choice.rank_order.shape(Some(0)),
+                        choice.channels,
+                        None,
+                    );
                     let schedule = expand(&program, &arguments).expect("built-in programs expand");
                     assert_eq!(schedule.chunks, choice.chunks, "{}", choice.algorithm.name);
                     let schedule = verify::schedule(schedule).expect("built-in programs are right");
@@ -256,7 +260,7 @@ fn interleaved_hosts_cost_no_more_than_neighbours() {
         let choice =
             |machine| choose(request(collective, 4 << 20), machine, &options).expect("something runs");
         let (apart, together) = (choice(&apart), choice(&together));
-        assert_eq!(apart.rank_order, [0, 2, 4, 6, 1, 3, 5, 7]);
+        assert_eq!(apart.rank_order.ranks, [0, 2, 4, 6, 1, 3, 5, 7]);
         assert_eq!((apart.algorithm, apart.predicted), (together.algorithm, together.predicted));
         let root = collective.rooted().then_some(0);
         let schedule = schedule(apart.algorithm, &apart.rank_order, root, apart.channels, None);

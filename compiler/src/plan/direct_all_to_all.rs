@@ -1,7 +1,7 @@
 //! Direct all_to_all: every block to its rank at once, one step.
 //! The program is `direct_all_to_all.sched`.
 
-use super::traffic::{Flow, Landing, Round, Traffic, mesh};
+use super::traffic::{Flow, Landing, Round, Shape, Traffic, mesh};
 use super::{Algorithm, Applies, MESH_RANKS};
 use ringsmith_ir::types::Collective;
 
@@ -15,10 +15,11 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: true,
     has_channels: true,
     batched: false,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, _root: u32) -> Traffic {
+fn traffic(Shape { ranks, .. }: Shape) -> Traffic {
     Traffic { chunks: ranks, rounds: vec![Round::once(mesh(ranks, Landing::Copy))], flow: Flow::Stepwise }
 }

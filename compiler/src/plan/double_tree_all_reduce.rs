@@ -1,7 +1,7 @@
 //! Double binary tree all_reduce: two trees, half the data each, pipelined.
 //! The program is `double_tree_all_reduce.sched`.
 
-use super::traffic::{Flow, Landing, Round, Traffic, message};
+use super::traffic::{Flow, Landing, Round, Shape, Traffic, message};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: true,
     has_channels: false,
     batched: false,
+    by_node: false,
     links_per_pair: 2,
     traffic,
 };
 
-fn traffic(ranks: u32, _root: u32) -> Traffic {
+fn traffic(Shape { ranks, .. }: Shape) -> Traffic {
     // Node v is at level log2(v + 1); both trees do the same at the same time.
     let depth = ranks.ilog2();
     let level = |level: u32| {

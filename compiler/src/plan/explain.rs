@@ -28,7 +28,7 @@ pub fn explain(choice: &Choice) -> String {
     line("algorithm", choice.algorithm.name.to_owned());
     line("protocol", choice.protocol.to_string());
     line("channels", choice.channels.to_string());
-    line("rank order", rank_order(&choice.rank_order));
+    line("rank order", rank_order(&choice.rank_order.ranks));
     let sizes = choice.predicted;
     if choice.chunks == 0 {
         line("chunks", "none: signals only".to_owned());

@@ -4,7 +4,7 @@
 //! The limits below are where the measured curves of docs/performance.md cross (one H200 that carried all
 //! ranks); between GPUs they are a first guess until `tune` corrects them.
 
-use super::{Algorithm, Filter, candidates, instantiate, written_for};
+use super::{Algorithm, Filter, Shape, candidates, instantiate, written_for};
 use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::Program;
 use ringsmith_ir::schedule::Protocol;
@@ -218,7 +218,8 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
         a.name == name && a.applies.holds(request.ranks) && a.protocols().contains(&protocol)
     };
     let algorithm = candidates(request.collective).iter().find(fits)?;
-    let (program, arguments) = instantiate(algorithm, request.ranks, request.root, 1, request.op);
+    let shape = Shape { root: request.root.unwrap_or(0), ..request.ranks.into() };
+    let (program, arguments) = instantiate(algorithm, shape, 1, request.op);
     Some(Plan { algorithm: algorithm.name, program, arguments, protocol, threads, unroll })
 }
 

@@ -27,6 +27,7 @@ mod double_tree_all_reduce;
 mod explain;
 pub mod gpu;
 mod halving_reduce_scatter;
+mod hierarchical_all_reduce;
 mod machine;
 mod one_shot_all_reduce;
 mod order;
@@ -53,8 +54,8 @@ pub use choice::{
 pub use cost::Predicted;
 pub use explain::explain;
 pub use machine::{Costs, LinkClass, MAX_RANKS, Machine, MachineError};
-pub use order::{rank_order, schedule};
-pub use traffic::{Flow, Landing, Message, Round, Traffic};
+pub use order::{Order, rank_order, schedule};
+pub use traffic::{Flow, Landing, Message, Round, Shape, Traffic};
 pub use tuning::{Measurement, Measurements, Tuning};
 
 use ringsmith_ir::expand::Arguments;
@@ -126,9 +127,11 @@ pub struct Algorithm {
     pub batched: bool,
     /// The most links from one rank to another with one channel: FIFOs that a pair of ranks needs.
     pub links_per_pair: u32,
-    /// What it sends with one channel, for a number of ranks (at least 1, one that it applies to) and
-    /// a root (0 where there is none).
-    pub traffic: fn(u32, u32) -> Traffic,
+    /// Whether the program has a parameter `per_node`: how many ranks each host has, side by side. Such a
+    /// program is for several hosts, with equally many ranks and at least two each.
+    pub by_node: bool,
+    /// What it sends with one channel, for a number of ranks that it applies to (at least 1).
+    pub traffic: fn(Shape) -> Traffic,
 }
 
 impl Algorithm {
@@ -145,7 +148,8 @@ impl Algorithm {
     pub fn parameters(&self) -> Vec<(&'static str, &'static str)> {
         let channels = self.has_channels.then_some(("channels", "lanes that share the work of a rank"));
         let batch = self.batched.then_some(("batch", "chunks sent ahead of the other end's"));
-        channels.into_iter().chain(batch).collect()
+        let per_node = self.by_node.then_some(("per_node", "ranks of each host, side by side"));
+        channels.into_iter().chain(batch).chain(per_node).collect()
     }
 }
 
@@ -158,7 +162,7 @@ impl PartialEq for Algorithm {
 
 impl Eq for Algorithm {}
 
-static ALL_REDUCE: [Algorithm; 7] = [
+static ALL_REDUCE: [Algorithm; 8] = [
     one_shot_all_reduce::ALGORITHM,
     two_shot_all_reduce::ALGORITHM,
     ring_all_reduce::ALGORITHM,
@@ -166,6 +170,7 @@ static ALL_REDUCE: [Algorithm; 7] = [
     double_tree_all_reduce::ALGORITHM,
     recursive_doubling_all_reduce::ALGORITHM,
     rabenseifner_all_reduce::ALGORITHM,
+    hierarchical_all_reduce::ALGORITHM,
 ];
 static ALL_GATHER: [Algorithm; 3] =
     [direct_all_gather::ALGORITHM, ring_all_gather::ALGORITHM, bruck_all_gather::ALGORITHM];
@@ -213,20 +218,23 @@ pub fn names() -> Vec<&'static str> {
 
 /// The program of an algorithm, written for `op` if there is one, and what to expand it with.
 ///
-/// `channels` counts where the algorithm has them, and is 1 elsewhere. `root` is dropped where the
-/// collective has none, and 0 where it has one and nothing is said.
+/// `channels` and `shape.per_node` count where the algorithm has them, `shape.root` where the collective has
+/// one.
 pub fn instantiate(
     algorithm: &Algorithm,
-    ranks: u32,
-    root: Option<u32>,
+    shape: Shape,
     channels: u32,
     op: Option<ReduceOp>,
 ) -> (Program, Arguments) {
-    let (program, arguments) = written_for(algorithm.text, algorithm.collective, ranks, root, op);
-    if !algorithm.has_channels {
-        return (program, arguments);
+    let Shape { ranks, per_node, root } = shape;
+    let (program, mut arguments) = written_for(algorithm.text, algorithm.collective, ranks, Some(root), op);
+    if algorithm.has_channels {
+        arguments = arguments.set("channels", i64::from(channels));
     }
-    (program, arguments.set("channels", i64::from(channels)))
+    if algorithm.by_node {
+        arguments = arguments.set("per_node", i64::from(per_node));
+    }
+    (program, arguments)
 }
 
 /// A built-in program, written for `op` if there is one, and the ranks and root to expand it with.

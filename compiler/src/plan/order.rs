@@ -6,15 +6,41 @@
 //! where each has a block, blocks are renamed together after expansion, so the collective stays the same;
 //! the verifier sees what comes out.
 
-use super::{Algorithm, Machine, instantiate};
+use super::{Algorithm, Machine, Shape, instantiate};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::entity::Rank;
 use ringsmith_ir::expand::expand;
 use ringsmith_ir::schedule::{BufferKind, OpKind, Schedule, Slice};
 use ringsmith_ir::types::ReduceOp;
 
-/// The rank at each position: host by host, in the order of the hosts' first ranks.
-pub fn rank_order(machine: &Machine) -> Vec<u32> {
+/// Which rank takes which position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The rank at each position.
+    pub ranks: Vec<u32>,
+    /// How many positions in a row each host has; 1 where hosts differ.
+    pub per_node: u32,
+}
+
+/// Ranks of which nothing more is known.
+impl From<Vec<u32>> for Order {
+    fn from(ranks: Vec<u32>) -> Self {
+        Self { ranks, per_node: 1 }
+    }
+}
+
+impl Order {
+    /// The same as programs see it, with a root rank's position.
+    ///
+    /// Panics: the root is not one of the ranks.
+    pub(super) fn shape(&self, root: Option<u32>) -> Shape {
+        let root = root.map_or(0, |r| position(&self.ranks, r).expect("the root is one of the ranks"));
+        Shape { ranks: self.ranks.len() as u32, per_node: self.per_node, root }
+    }
+}
+
+/// Host by host, in the order of the hosts' first ranks.
+pub fn rank_order(machine: &Machine) -> Order {
     let mut first_of_host: Vec<u32> = Vec::new();
     for (rank, &host) in machine.hosts.iter().enumerate() {
         if first_of_host.len() <= host as usize {
@@ -25,7 +51,11 @@ pub fn rank_order(machine: &Machine) -> Vec<u32> {
     }
     let mut order: Vec<u32> = (0..machine.ranks()).collect();
     order.sort_by_key(|r| (first_of_host[machine.hosts[*r as usize] as usize], *r));
-    order
+    let host = |r: &u32| machine.hosts[*r as usize];
+    let mut sizes = order.chunk_by(|a, b| host(a) == host(b)).map(<[u32]>::len);
+    let first = sizes.next().unwrap_or(1);
+    let per_node = if sizes.all(|size| size == first) { first as u32 } else { 1 };
+    Order { ranks: order, per_node }
 }
 
 /// The position of a rank in an order.
@@ -40,14 +70,13 @@ pub(super) fn position(order: &[u32], rank: u32) -> Option<u32> {
 /// Panics: `order` lists a rank twice, or the root is not in it.
 pub fn schedule(
     algorithm: &Algorithm,
-    order: &[u32],
+    order: &Order,
     root: Option<u32>,
     channels: u32,
     op: Option<ReduceOp>,
 ) -> Result<Schedule, Vec<Diagnostic>> {
-    let root = root.map(|r| position(order, r).expect("the root is one of the ranks"));
-    let (program, arguments) = instantiate(algorithm, order.len() as u32, root, channels, op);
-    expand(&program, &arguments).map(|schedule| rename(schedule, order))
+    let (program, arguments) = instantiate(algorithm, order.shape(root), channels, op);
+    expand(&program, &arguments).map(|schedule| rename(schedule, &order.ranks))
 }
 
 /// Gives position `p` of a schedule to rank `order[p]`.
@@ -99,16 +128,25 @@ fn rename(mut schedule: Schedule, order: &[u32]) -> Schedule {
 #[cfg(test)]
 mod tests {
     use super::super::candidates;
-    use super::{Machine, rank_order, schedule};
+    use super::{Machine, Order, rank_order, schedule};
     use ringsmith_ir::types::Collective;
     use ringsmith_ir::verify;
 
     #[test]
     fn ranks_of_a_host_stand_side_by_side() {
-        assert_eq!(rank_order(&Machine::cpu(vec![0, 0, 1, 1], 2)), [0, 1, 2, 3]);
-        assert_eq!(rank_order(&Machine::cpu(vec![0, 1, 0, 1], 2)), [0, 2, 1, 3]);
-        assert_eq!(rank_order(&Machine::cpu(vec![2, 0, 1, 0, 2], 2)), [0, 4, 1, 3, 2]);
-        assert!(rank_order(&Machine::cpu(Vec::new(), 2)).is_empty());
+        assert_eq!(
+            rank_order(&Machine::cpu(vec![0, 0, 1, 1], 2)),
+            Order { ranks: vec![0, 1, 2, 3], per_node: 2 }
+        );
+        assert_eq!(
+            rank_order(&Machine::cpu(vec![0, 1, 0, 1], 2)),
+            Order { ranks: vec![0, 2, 1, 3], per_node: 2 }
+        );
+        assert_eq!(
+            rank_order(&Machine::cpu(vec![2, 0, 1, 0, 2], 2)),
+            Order { ranks: vec![0, 4, 1, 3, 2], per_node: 1 }
+        );
+        assert!(rank_order(&Machine::cpu(Vec::new(), 2)).ranks.is_empty());
     }
 
     #[test]
@@ -121,6 +159,7 @@ mod tests {
                 }
                 let root = algorithm.collective.rooted().then_some(ranks / 2);
                 let channels = if algorithm.has_channels { 2 } else { 1 };
+                let order = Order { ranks: order.clone(), per_node: if ranks == 8 { 2 } else { 1 } };
                 let renamed = schedule(algorithm, &order, root, channels, None).expect("it applies");
                 assert_eq!(renamed.root.map(|r| r.as_u32()), root);
                 assert!(renamed.lanes.values().is_sorted_by_key(|l| l.name));
@@ -136,12 +175,12 @@ mod tests {
         let hosts = vec![0, 1, 2, 0, 1, 2, 0, 1, 2];
         let order = rank_order(&Machine::cpu(hosts.clone(), 4));
         let ring = candidates(Collective::AllReduce).iter().find(|a| a.name == "ring").expect("a ring");
-        let crossings = |order: &[u32]| {
+        let crossings = |order: &Order| {
             let schedule = schedule(ring, order, None, 1, None).expect("it applies");
             let host = |rank: ringsmith_ir::entity::Rank| hosts[rank.as_u32() as usize];
             schedule.links.values().filter(|l| host(l.from) != host(l.to)).count()
         };
         assert_eq!(crossings(&order), 3);
-        assert_eq!(crossings(&[0, 1, 2, 3, 4, 5, 6, 7, 8]), 9);
+        assert_eq!(crossings(&Order::from((0..9).collect::<Vec<u32>>())), 9);
     }
 }

@@ -1,7 +1,7 @@
 //! Recursive halving and doubling all_reduce (Rabenseifner): 2 log2(n) steps, few bytes.
 //! The program is `rabenseifner_all_reduce.sched`.
 
-use super::traffic::{Flow, Folded, Landing, Traffic};
+use super::traffic::{Flow, Folded, Landing, Shape, Traffic};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: true,
     has_channels: false,
     batched: true,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, _root: u32) -> Traffic {
+fn traffic(Shape { ranks, .. }: Shape) -> Traffic {
     let folded = Folded::new(ranks);
     let halving = (0..folded.levels()).rev().map(|level| folded.swap(level, 1 << level, Landing::Reduce));
     let doubling = (0..folded.levels()).map(|level| folded.swap(level, 1 << level, Landing::Copy));

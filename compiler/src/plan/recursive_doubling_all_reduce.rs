@@ -1,7 +1,7 @@
 //! Recursive doubling all_reduce: log2(n) exchanges of all the data.
 //! The program is `recursive_doubling_all_reduce.sched`.
 
-use super::traffic::{Flow, Folded, Landing, Traffic};
+use super::traffic::{Flow, Folded, Landing, Shape, Traffic};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: true,
     has_channels: true,
     batched: false,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, _root: u32) -> Traffic {
+fn traffic(Shape { ranks, .. }: Shape) -> Traffic {
     let folded = Folded::new(ranks);
     let swaps = (0..folded.levels()).map(|level| folded.swap(level, 1, Landing::Reduce));
     let rounds = folded.fold(1).into_iter().chain(swaps).chain(folded.unfold(1)).collect();

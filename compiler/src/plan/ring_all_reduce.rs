@@ -1,7 +1,7 @@
 //! Ring all_reduce: 2 (n - 1) steps of 1/n of the data each.
 //! The program is `ring_all_reduce.sched`.
 
-use super::traffic::{Flow, Landing, Round, Traffic, ring};
+use super::traffic::{Flow, Landing, Round, Shape, Traffic, ring};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: true,
     has_channels: true,
     batched: false,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, _root: u32) -> Traffic {
+fn traffic(Shape { ranks, .. }: Shape) -> Traffic {
     let steps = ranks - 1;
     Traffic {
         chunks: ranks,

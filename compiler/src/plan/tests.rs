@@ -1,6 +1,6 @@
 //! Every built-in program against the verifier, and against what its file says of its traffic.
 
-use super::{Algorithm, Landing, candidates, instantiate};
+use super::{Algorithm, Landing, Shape, candidates, instantiate};
 use crate::lower;
 use ringsmith_ir::diagnostic::{Diagnostic, line_column};
 use ringsmith_ir::expand::expand;
@@ -28,10 +28,20 @@ fn render(text: &str, found: &[Diagnostic]) -> String {
     found.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn expanded(algorithm: &Algorithm, ranks: u32, root: u32, channels: u32) -> Schedule {
-    let (program, arguments) = instantiate(algorithm, ranks, Some(root), channels, None);
+fn expanded(algorithm: &Algorithm, shape: Shape, channels: u32) -> Schedule {
+    let (program, arguments) = instantiate(algorithm, shape, channels, None);
     expand(&program, &arguments).unwrap_or_else(|found| {
-        panic!("{} on {ranks} ranks, root {root}:\n{}", label(algorithm), render(algorithm.text, &found))
+        panic!("{} for {shape:?}:\n{}", label(algorithm), render(algorithm.text, &found))
+    })
+}
+
+/// Every way to deal ranks out to hosts that the algorithm can tell apart.
+fn shapes(algorithm: &Algorithm, ranks: u32, root: u32) -> impl Iterator<Item = Shape> {
+    let most = if algorithm.by_node { ranks } else { 1 };
+    (1..=most).filter(move |per| ranks.is_multiple_of(*per)).map(move |per_node| Shape {
+        ranks,
+        per_node,
+        root,
     })
 }
 
@@ -40,13 +50,12 @@ fn roots(algorithm: &Algorithm, ranks: u32) -> std::ops::Range<u32> {
 }
 
 fn check(algorithm: &Algorithm, ranks: u32, root: u32, channels: u32) {
-    let schedule = expanded(algorithm, ranks, root, channels);
-    if let Err(found) = verify::schedule(schedule) {
-        panic!(
-            "{} on {ranks} ranks, root {root}, {channels} channels:\n{}",
-            label(algorithm),
-            render(algorithm.text, &found)
-        );
+    for shape in shapes(algorithm, ranks, root) {
+        let schedule = expanded(algorithm, shape, channels);
+        if let Err(found) = verify::schedule(schedule) {
+            let text = render(algorithm.text, &found);
+            panic!("{} for {shape:?}, {channels} channels:\n{text}", label(algorithm));
+        }
     }
 }
 
@@ -91,9 +100,10 @@ fn tally(schedule: &Schedule) -> (BTreeMap<(u32, u32), u32>, BTreeMap<u32, u32>)
 fn traffic_is_what_the_program_sends() {
     for algorithm in all() {
         for ranks in (1..=17).chain([32]).filter(|&n| algorithm.applies.holds(n)) {
-            for root in roots(algorithm, ranks).take(3) {
-                let schedule = expanded(algorithm, ranks, root, 1);
-                let traffic = (algorithm.traffic)(ranks, root);
+            let all = roots(algorithm, ranks).take(3);
+            for shape in all.flat_map(|root| shapes(algorithm, ranks, root)) {
+                let schedule = expanded(algorithm, shape, 1);
+                let traffic = (algorithm.traffic)(shape);
                 let (mut sent, mut reduced) = (BTreeMap::new(), BTreeMap::new());
                 for round in &traffic.rounds {
                     for message in &round.messages {
@@ -106,7 +116,7 @@ fn traffic_is_what_the_program_sends() {
                         }
                     }
                 }
-                let place = format!("{} on {ranks} ranks, root {root}", label(algorithm));
+                let place = format!("{} for {shape:?}", label(algorithm));
                 assert_eq!(tally(&schedule), (sent, reduced), "{place}");
                 assert_eq!(schedule.chunks, traffic.chunks, "{place}");
             }
@@ -142,7 +152,7 @@ fn pairs_of_ranks_share_few_links() {
         let mut most = 0;
         for ranks in (2..=17).filter(|&n| algorithm.applies.holds(n)) {
             let mut links: BTreeMap<(u32, u32), u32> = BTreeMap::new();
-            for link in expanded(algorithm, ranks, 0, 1).links.values() {
+            for link in expanded(algorithm, ranks.into(), 1).links.values() {
                 *links.entry((link.from.as_u32(), link.to.as_u32())).or_insert(0) += 1;
             }
             most = links.values().copied().fold(most, u32::max);
@@ -155,7 +165,7 @@ fn pairs_of_ranks_share_few_links() {
 fn a_ring_is_n_links_a_channel() {
     for algorithm in all().filter(|a| a.name == "ring") {
         for (ranks, channels) in [(2, 1), (3, 2), (8, 4)] {
-            let schedule = expanded(algorithm, ranks, 0, channels);
+            let schedule = expanded(algorithm, ranks.into(), channels);
             assert_eq!(schedule.links.len() as u32, ranks * channels);
         }
     }
@@ -166,8 +176,8 @@ fn a_ring_is_n_links_a_channel() {
 fn no_op_can_be_left_out() {
     for algorithm in all() {
         for ranks in [2, 3, 4].into_iter().filter(|&n| algorithm.applies.holds(n)) {
-            for root in roots(algorithm, ranks) {
-                let whole = expanded(algorithm, ranks, root, 1);
+            for shape in roots(algorithm, ranks).flat_map(|root| shapes(algorithm, ranks, root)) {
+                let whole = expanded(algorithm, shape, 1);
                 for lane in whole.lanes.keys() {
                     for op in 0..whole.lanes[lane].ops.len() {
                         let mut damaged = whole.clone();
@@ -175,7 +185,7 @@ fn no_op_can_be_left_out() {
                         let address = whole.address(lane, op);
                         assert!(
                             verify::schedule(damaged).is_err(),
-                            "{} on {ranks} ranks, root {root}: {address} is not needed",
+                            "{} for {shape:?}: {address} is not needed",
                             label(algorithm)
                         );
                     }
@@ -201,11 +211,13 @@ fn every_program_lowers_with_every_protocol_of_its_own() {
     for algorithm in all() {
         for ranks in [1, 2, 3, 4, 7, 8].into_iter().filter(|&n| algorithm.applies.holds(n)) {
             let root = roots(algorithm, ranks).end / 2;
-            let schedule = verify::schedule(expanded(algorithm, ranks, root, 1)).expect("proved above");
-            for protocol in algorithm.protocols().iter().copied() {
-                let options = lower::Options { protocol, ..lower::Options::default() };
-                if let Err(found) = lower::lower(&schedule, options) {
-                    panic!("{} on {ranks} ranks, {protocol}: {found:?}", label(algorithm));
+            for shape in shapes(algorithm, ranks, root) {
+                let schedule = verify::schedule(expanded(algorithm, shape, 1)).expect("proved above");
+                for protocol in algorithm.protocols().iter().copied() {
+                    let options = lower::Options { protocol, ..lower::Options::default() };
+                    if let Err(found) = lower::lower(&schedule, options) {
+                        panic!("{} for {shape:?}, {protocol}: {found:?}", label(algorithm));
+                    }
                 }
             }
         }

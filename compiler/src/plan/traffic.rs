@@ -4,6 +4,24 @@
 //! Each algorithm's file describes its program's traffic in these words; a test compares the two put by
 //! put, so that a program and its price cannot drift apart.
 
+/// For whom a program is expanded, or priced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many ranks there are.
+    pub ranks: u32,
+    /// How many of them each host has, side by side; 1 where hosts differ.
+    pub per_node: u32,
+    /// The position of the root; 0 where there is none.
+    pub root: u32,
+}
+
+/// Ranks of which nothing more is known: each is a host, and the first is the root.
+impl From<u32> for Shape {
+    fn from(ranks: u32) -> Self {
+        Self { ranks, per_node: 1, root: 0 }
+    }
+}
+
 /// What the receiver does with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Landing {

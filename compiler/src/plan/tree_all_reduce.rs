@@ -1,7 +1,7 @@
 //! Binomial tree all_reduce: up to rank 0 and down again, 2 log2(n) steps.
 //! The program is `tree_all_reduce.sched`.
 
-use super::traffic::{Flow, Landing, Round, Traffic, binomial_level, ceil_log2, message};
+use super::traffic::{Flow, Landing, Round, Shape, Traffic, binomial_level, ceil_log2, message};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: true,
     has_channels: true,
     batched: false,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, _root: u32) -> Traffic {
+fn traffic(Shape { ranks, .. }: Shape) -> Traffic {
     let levels = ceil_log2(ranks);
     let up = (0..levels).map(|level| {
         Round::once(

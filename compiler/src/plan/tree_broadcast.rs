@@ -1,7 +1,7 @@
 //! Binomial tree broadcast: log2(n) steps.
 //! The program is `tree_broadcast.sched`.
 
-use super::traffic::{Flow, Landing, Round, Traffic, binomial_level, ceil_log2, from_root, message};
+use super::traffic::{Flow, Landing, Round, Shape, Traffic, binomial_level, ceil_log2, from_root, message};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +15,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: false,
     has_channels: true,
     batched: false,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, root: u32) -> Traffic {
+fn traffic(Shape { ranks, root, .. }: Shape) -> Traffic {
     let rounds = (0..ceil_log2(ranks)).rev().map(|level| {
         let edges = binomial_level(ranks, level);
         Round::once(edges.map(|(parent, child)| {

@@ -1,7 +1,9 @@
 //! Binomial tree gather: the root hears from log2(n) ranks.
 //! The program is `tree_gather.sched`.
 
-use super::traffic::{Flow, Landing, Message, Round, Traffic, binomial_level, ceil_log2, family, from_root};
+use super::traffic::{
+    Flow, Landing, Message, Round, Shape, Traffic, binomial_level, ceil_log2, family, from_root,
+};
 use super::{Algorithm, Applies};
 use ringsmith_ir::types::Collective;
 
@@ -15,11 +17,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     synchronises: false,
     has_channels: false,
     batched: false,
+    by_node: false,
     links_per_pair: 1,
     traffic,
 };
 
-fn traffic(ranks: u32, root: u32) -> Traffic {
+fn traffic(Shape { ranks, root, .. }: Shape) -> Traffic {
     let rounds = (0..ceil_log2(ranks)).map(|level| {
         let edges = binomial_level(ranks, level);
         Round::once(edges.map(|(parent, child)| Message {

@@ -234,7 +234,8 @@ fn too_many_ops_are_refused() {
 
 /// The plan of an algorithm as it would run.
 fn lowered(algorithm: &plan::Algorithm, ranks: u32, channels: u32, protocol: Protocol) -> KernelPlan {
-    let order: Vec<u32> = (0..ranks).collect();
+    let order =
+        plan::Order { ranks: (0..ranks).collect(), per_node: if ranks.is_multiple_of(2) { 2 } else { 1 } };
     let root = algorithm.collective.rooted().then_some(ranks / 2);
     let schedule = plan::schedule(algorithm, &order, root, channels, None).expect("it applies");
     let schedule = verify::schedule(schedule).expect("it is right");

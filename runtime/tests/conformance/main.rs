@@ -43,9 +43,12 @@ fn trials(draw: Draw) -> Vec<Trial> {
         }
     }
     for (name, algorithm, protocol) in cases::algorithms() {
-        for world in [2, 5, 8].into_iter().filter(|w| algorithm.applies.holds(*w)) {
+        // What tells hosts apart needs two of them, alike.
+        let (hosts, worlds) =
+            if algorithm.by_node { (Hosts::Two, [4, 6, 8]) } else { (Hosts::Shared, [2, 5, 8]) };
+        for world in worlds.into_iter().filter(|w| algorithm.applies.holds(*w)) {
             let work = Work::Algorithm(draw, algorithm, protocol);
-            add(format!("algorithm::{name}::{world}_ranks"), Job::new(world, Hosts::Shared, work));
+            add(format!("algorithm::{name}::{world}_ranks"), Job::new(world, hosts, work));
         }
     }
     for (world, hosts) in [(4, Hosts::Shared), (3, Hosts::Sockets), (4, Hosts::Two)] {
