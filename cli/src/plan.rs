@@ -19,8 +19,8 @@ use ringsmith_runtime::config::table::{algorithm_list, protocol_list};
 use ringsmith_runtime::shown::shown;
 use std::thread;
 
-/// Up to this many ranks, an explanation says how the plan is proved. Ours: proving takes a moment
-/// there and minutes for thousands.
+/// Up to this many ranks, an explanation has the whole schedule proved, and instances of its program beyond. Ours:
+/// proving takes a moment there and minutes for thousands.
 const PROVED_RANKS: u32 = 64;
 
 /// Runs `plan`.
@@ -44,9 +44,13 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
         output.text(&plan::explain(&choice))?;
         match &schedule {
             Some(_) => output.line("proof       whole")?,
-            None => output.line(format_args!(
-                "proof       left out beyond {PROVED_RANKS} ranks; -o FILE proves the schedule"
-            ))?,
+            None => match plan::prove_instances(&choice) {
+                Ok(instances) => output.line(format_args!("proof       {instances}"))?,
+                Err(mistakes) => {
+                    draw::mistakes_without_text(choice.algorithm.name, &mistakes);
+                    return Ok(Outcome::No);
+                }
+            },
         }
     }
     match (&arguments.output, schedule) {

@@ -1,8 +1,8 @@
 //! The chooser: what it picks can run, its stretches have no gaps, its errors name their causes.
 
 use super::{
-    Costs, Filter, Machine, Measurement, NothingLeft, Options, Request, Verdict, candidates, choose,
-    choose_range, explain, instantiate, schedule, stretch_at,
+    Algorithm, Choice, Costs, Filter, Instances, Machine, Measurement, NothingLeft, Options, Request,
+    Verdict, candidates, choose, choose_range, explain, instantiate, prove_instances, schedule, stretch_at,
 };
 use crate::lower;
 use ringsmith_ir::expand::expand;
@@ -349,4 +349,30 @@ fn measured_calls_outweigh_the_model() {
         let price = |machine| choose(asked, machine, &Options::default()).expect("a choice").predicted.us;
         assert_eq!(price(&other), price(&unmeasured));
     }
+}
+
+#[test]
+fn large_plans_are_proved_by_instances() {
+    let options = |name: &str| Options { algorithms: Filter::Only(vec![name.into()]), ..Options::default() };
+    let proved = |hosts: u32, per_host: u32, name: &str| {
+        let machine = Machine::cpu((0..hosts * per_host).map(|r| r / per_host).collect(), 64);
+        let choice = choose(request(Collective::AllReduce, 1 << 20), &machine, &options(name));
+        prove_instances(&choice.expect("a choice")).expect("built-in programs are right")
+    };
+    assert_eq!(proved(9, 8, "hierarchical"), Instances { small: 16, hosts: Some((9, 3)) });
+    assert_eq!(proved(1, 100, "ring"), Instances { small: 16, hosts: None });
+    let large = proved(1500, 4, "double_tree");
+    assert_eq!(large.hosts, Some((1500, 1)));
+    let said = "by instances: the same program, whole, for 1 to 16 ranks, and for 1500 hosts of 1 rank";
+    assert_eq!(large.to_string(), said);
+    // Instances of a program that is wrong from three ranks on are refuted.
+    let text =
+        include_str!("ring_all_reduce.sched").replace("(r - k - 1) % n * channels", "(r - 1) % n * channels");
+    static WRONG: std::sync::OnceLock<Algorithm> = std::sync::OnceLock::new();
+    let ring = candidates(Collective::AllReduce).iter().find(|a| a.name == "ring").expect("a ring");
+    let wrong = WRONG.get_or_init(|| Algorithm { text: String::leak(text), ..*ring });
+    let machine = Machine::cpu(vec![0; 100], 64);
+    let choice =
+        choose(request(Collective::AllReduce, 1 << 20), &machine, &options("ring")).expect("a choice");
+    assert!(prove_instances(&Choice { algorithm: wrong, ..choice }).is_err());
 }

@@ -28,6 +28,7 @@ mod explain;
 pub mod gpu;
 mod halving_reduce_scatter;
 mod hierarchical_all_reduce;
+mod instances;
 mod machine;
 mod one_shot_all_reduce;
 mod order;
@@ -53,6 +54,7 @@ pub use choice::{
 };
 pub use cost::Predicted;
 pub use explain::explain;
+pub use instances::{Instances, prove_instances};
 pub use machine::{Costs, LinkClass, MAX_RANKS, Machine, MachineError};
 pub use order::{Order, rank_order, schedule};
 pub use traffic::{Flow, Landing, Message, Round, Shape, Traffic};
