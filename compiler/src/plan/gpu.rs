@@ -133,7 +133,8 @@ fn named(request: &Request) -> impl Iterator<Item = Named> {
     };
     let special = specials(request).map(|special| (special.name, special.protocols()));
     let ranks = request.ranks;
-    let general = candidates(request.collective).iter().filter(move |a| a.applies.holds(ranks));
+    // GPUs of one host: what tells hosts apart is for others.
+    let general = candidates(request.collective).iter().filter(move |a| a.applies.holds(ranks) && !a.by_node);
     let all: Vec<(&'static str, &[Protocol])> =
         special.chain(general.map(|a| (a.name, a.protocols()))).collect();
     let each = move |(name, can): (&'static str, &'static [Protocol])| {
@@ -193,7 +194,7 @@ fn preferred(request: &Request) -> Vec<Named> {
                 order.extend(through_zones(name, part));
             }
             order.extend(specials(request).filter(|s| s.way != Way::Zones).map(|s| (s.name, simple)));
-            order.extend(candidates(collective).iter().map(|a| (a.name, simple)));
+            order.extend(candidates(collective).iter().filter(|a| !a.by_node).map(|a| (a.name, simple)));
         }
     }
     order
@@ -215,7 +216,7 @@ pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
         return Some(Plan { algorithm: special.name, program, arguments, protocol, threads, unroll });
     }
     let fits = |a: &&Algorithm| {
-        a.name == name && a.applies.holds(request.ranks) && a.protocols().contains(&protocol)
+        a.name == name && !a.by_node && a.applies.holds(request.ranks) && a.protocols().contains(&protocol)
     };
     let algorithm = candidates(request.collective).iter().find(fits)?;
     let shape = Shape { root: request.root.unwrap_or(0), ..request.ranks.into() };

@@ -60,7 +60,9 @@ pub(crate) fn candidates() -> Vec<Candidate> {
     let mut found = Vec::new();
     for ranks in 2..=4 {
         for collective in Collective::ALL {
-            for algorithm in plan::candidates(collective).iter().filter(|a| a.applies.holds(ranks)) {
+            for algorithm in
+                plan::candidates(collective).iter().filter(|a| a.applies.holds(ranks) && !a.by_node)
+            {
                 let name = algorithm.name.to_owned();
                 let made = |protocol: &Protocol| Candidate {
                     name: name.clone(),
