@@ -36,7 +36,8 @@ pub(crate) enum Command {
     /// Plans a collective and prints the schedule
     #[command(after_help = "Examples:
   ringsmith plan all_reduce --ranks 8 --bytes 1M --explain
-  ringsmith plan all_gather --ranks 6 --bytes 64K -o all_gather.sched")]
+  ringsmith plan all_gather --ranks 6 --bytes 64K -o all_gather.sched
+  ringsmith plan all_reduce --topo hgx-h100 --nodes 4 --bytes 64M --explain")]
     Plan(PlanArguments),
     /// Shows a machine: its devices, what joins them, and what every pair of them gets
     #[command(after_help = "Examples:
@@ -118,6 +119,23 @@ pub(crate) struct Selection {
     pub(crate) channels: Option<u32>,
 }
 
+/// Where the ranks of a plan are.
+#[derive(Args, Debug)]
+pub(crate) struct Place {
+    /// GPUs of this machine, as `topo` takes it; several are the nodes of a cluster [default: CPU ranks]
+    #[arg(long, value_name = "FILE|NAME|auto")]
+    pub(crate) topo: Vec<PathBuf>,
+    /// Number of ranks: on each host, or of GPUs in all [default: 2, or all GPUs]
+    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) ranks: Option<u32>,
+    /// Number of hosts, or how many of the machine there are
+    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) nodes: u32,
+    /// Cores of a host [default: as many as this one has]
+    #[arg(long, allow_hyphen_values = true, conflicts_with = "topo", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cores: Option<u32>,
+}
+
 /// The data that a plan is made for.
 #[derive(Args, Debug)]
 pub(crate) struct Load {
@@ -191,15 +209,8 @@ pub(crate) struct PlanArguments {
     /// What the ranks compute together
     #[arg(value_parser = values::name::<Collective>())]
     pub(crate) collective: Collective,
-    /// Number of ranks on each host
-    #[arg(long, allow_hyphen_values = true, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
-    pub(crate) ranks: u32,
-    /// Number of hosts, all like this one
-    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
-    pub(crate) nodes: u32,
-    /// Cores of a host [default: as many as this one has]
-    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) cores: Option<u32>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) load: Load,
     /// Root of a rooted collective
@@ -241,18 +252,8 @@ pub(crate) struct SimulateArguments {
     /// A collective, which is planned, or a file: a program, schedule or kernel plan (`-` reads standard input); a file runs over the one protocol that `--proto` names
     #[arg(value_name = "FILE|COLLECTIVE")]
     pub(crate) what: PathBuf,
-    /// GPUs of this machine, as `topo` takes it; several are the nodes of a cluster [default: CPU ranks]
-    #[arg(long, value_name = "FILE|NAME|auto")]
-    pub(crate) topo: Vec<PathBuf>,
-    /// Number of ranks: on each host, or of GPUs in all [default: 2, or all GPUs]
-    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
-    pub(crate) ranks: Option<u32>,
-    /// Number of hosts, or how many of the machine there are
-    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
-    pub(crate) nodes: u32,
-    /// Cores of a host [default: as many as this one has]
-    #[arg(long, allow_hyphen_values = true, conflicts_with = "topo", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) cores: Option<u32>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) load: Load,
     /// Root of a rooted collective [default: 0]

@@ -21,6 +21,7 @@ mod plan;
 mod run;
 mod show;
 mod simulate;
+mod site;
 mod topo;
 mod tune;
 mod values;

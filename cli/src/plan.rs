@@ -1,4 +1,4 @@
-//! `plan`: what would run on CPU ranks like those of this host, and why.
+//! `plan`: what would run on CPU ranks like those of this host, or on the GPUs of a topology, and why.
 
 use crate::arguments::{PlanArguments, Selection};
 use crate::choice::{self, Wanted};
@@ -6,18 +6,15 @@ use crate::draw;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress};
 use crate::run::sizes;
+use crate::site::Site;
 use crate::written;
-use ringsmith_compiler::plan::{self, Choice, Machine, Request, Shape};
-use ringsmith_ir::expand;
+use ringsmith_compiler::plan::{self, Choice, Request};
 use ringsmith_ir::schedule::Schedule;
 use ringsmith_ir::text;
 use ringsmith_ir::verify::{self, Verified};
-use ringsmith_runtime::communicator::machine_of;
-use ringsmith_runtime::config::Config;
 use ringsmith_runtime::config::grammar::NameFilter;
 use ringsmith_runtime::config::table::{algorithm_list, protocol_list};
 use ringsmith_runtime::shown::shown;
-use std::thread;
 
 /// Up to this many ranks, an explanation has the whole schedule proved, and instances of its program beyond. Ours:
 /// proving takes a moment there and minutes for thousands.
@@ -25,7 +22,10 @@ const PROVED_RANKS: u32 = 64;
 
 /// Runs `plan`.
 pub(crate) fn run(arguments: &PlanArguments) -> Result {
-    let machine = hosts(arguments.ranks, arguments.nodes, arguments.cores)?;
+    let Some(site) = Site::of(&arguments.place, None, arguments.load.bytes)? else {
+        return Ok(Outcome::Unusable);
+    };
+    let machine = site.machine();
     let ranks = machine.ranks();
     let collective = arguments.collective;
     let count = sizes::elements(collective, arguments.load.dtype, ranks, arguments.load.bytes);
@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     let allowed = wanted(&arguments.selection)?;
     let choice = plan::choose(request, &machine, &choice::options(&allowed, collective, ranks)?)
         .map_err(Failure::unusable)?;
+    let choice = Choice { rank_order: site.order(), ..choice };
     let mut output = Output::new();
     let wanted = arguments.output.is_some() || !arguments.explain;
     let schedule = if wanted || ranks <= PROVED_RANKS { proved(&choice, arguments)? } else { None };
@@ -41,6 +42,9 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
         return Ok(Outcome::No);
     }
     if arguments.explain {
+        if site.has_gpus() {
+            output.line(format_args!("machine     {}", site.name()))?;
+        }
         output.text(&plan::explain(&choice))?;
         match &schedule {
             Some(_) => output.line("proof       whole")?,
@@ -60,23 +64,6 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     }
     output.flush()?;
     Ok(Outcome::Done)
-}
-
-/// Hosts like this one, with the settings that a run would have.
-pub(crate) fn hosts(ranks: u32, nodes: u32, cores: Option<u32>) -> Result<Machine> {
-    let all = ranks.checked_mul(nodes).filter(|&all| all <= plan::MAX_RANKS);
-    if all.is_none() {
-        let most = plan::MAX_RANKS;
-        return Err(Failure::unusable(format_args!(
-            "--ranks {ranks} on each of --nodes {nodes}: at most {most} ranks are planned for"
-        )));
-    }
-    let here =
-        || thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
-    let cores = cores.unwrap_or_else(here);
-    let hosts = (0..nodes).flat_map(|node| (0..ranks).map(move |_| node)).collect();
-    let (config, _) = Config::from_env().map_err(Failure::unusable)?;
-    Ok(machine_of(hosts, cores, &config))
 }
 
 /// What flags allow to be chosen.
@@ -102,12 +89,12 @@ pub(crate) fn wanted(selection: &Selection) -> Result<Wanted> {
 /// The schedule of a choice, proved. Mistakes are drawn; then there is none.
 fn proved(choice: &Choice, arguments: &PlanArguments) -> Result<Option<Verified<Schedule>>> {
     let op = arguments.collective.reduces().then_some(arguments.load.op);
-    let shape = Shape { ranks: choice.ranks, per_node: choice.rank_order.per_node, root: arguments.root };
-    let (program, values) = plan::instantiate(choice.algorithm, shape, choice.channels, op);
-    let name = format!("the program {}", program.name.text);
+    let root = arguments.collective.rooted().then_some(arguments.root);
+    let name = format!("the program {}_{}", choice.algorithm.name, arguments.collective);
     let mut progress = Progress::new();
     progress.show(format_args!("proving {name} for {} ranks", choice.ranks));
-    let verified = expand::expand(&program, &values).and_then(|mut schedule| {
+    let schedule = plan::schedule(choice.algorithm, &choice.rank_order, root, choice.channels, op);
+    let verified = schedule.and_then(|mut schedule| {
         schedule.protocol = choice.protocol;
         verify::schedule(schedule)
     });

@@ -14,13 +14,10 @@ use crate::draw;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress, remark};
 use crate::run::sizes;
-use crate::topo;
-use crate::verify::counted;
+use crate::site::Site;
 use crate::written;
-use ringsmith_compiler::plan::{MAX_RANKS, Machine};
-use ringsmith_compiler::simulate::{self, Launch, Network, Start, Timeline};
+use ringsmith_compiler::simulate::{self, Launch, Start, Timeline};
 use ringsmith_ir::kernel_plan::KernelPlan;
-use ringsmith_ir::topology::Topology;
 use std::collections::HashSet;
 use subject::Subject;
 
@@ -61,24 +58,14 @@ impl Simulated<'_> {
 
 /// Runs `simulate`.
 pub(crate) fn run(arguments: &SimulateArguments) -> Result {
-    let topology = match &arguments.topo[..] {
-        [] => None,
-        paths => match topo::cluster(paths, arguments.nodes)? {
-            Some(topology) => Some(topology),
-            None => return Ok(Outcome::Unusable),
-        },
-    };
     let named = match subject::named(arguments)? {
         Ok(named) => named,
         Err(outcome) => return Ok(outcome),
     };
-    let ranks = named.ranks();
-    let hosts = hosts(arguments, topology.as_ref(), ranks)?;
-    let network = match &topology {
-        Some(topology) => Network::of_topology(topology, hosts.ranks()).map_err(Failure::unusable)?,
-        None => Network::of_hosts(&hosts, arguments.load.bytes),
+    let Some(site) = Site::of(&arguments.place, named.ranks(), arguments.load.bytes)? else {
+        return Ok(Outcome::Unusable);
     };
-    let subject = match subject::of(named, arguments, topology.as_ref(), &network.machine(&hosts))? {
+    let subject = match subject::of(named, arguments, &site)? {
         Ok(subject) => subject,
         Err(outcome) => return Ok(outcome),
     };
@@ -91,7 +78,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     };
     let mut progress = Progress::new();
     progress.show(format_args!("simulating {}", subject.name));
-    let run = simulate::simulate(plan, launch, &network, start);
+    let run = simulate::simulate(plan, launch, &site.network, start);
     progress.clear();
     let mut output = Output::new();
     let timeline = match run {
@@ -117,7 +104,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
         draw::mistakes_without_text(&subject.name, &subject.doubts);
         return Ok(Outcome::No);
     }
-    let machine = described(topology.as_ref(), &hosts);
+    let machine = site.name();
     let bytes = sizes::bytes(plan.collective, arguments.load.dtype, plan.ranks, count);
     let simulated = Simulated { subject: &subject, machine, bytes, arguments, timeline: &timeline };
     write(&simulated)?;
@@ -145,66 +132,4 @@ fn write(simulated: &Simulated<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Hosts for as many ranks as there shall be; with a topology, its nodes.
-fn hosts(arguments: &SimulateArguments, topology: Option<&Topology>, own: Option<u32>) -> Result<Machine> {
-    let refuse = |text: String| Err(Failure::unusable(text));
-    let Some(topology) = topology else {
-        let ranks = match (own, arguments.ranks) {
-            // A schedule brings its number of ranks, over all hosts.
-            (Some(own), None) if own.is_multiple_of(arguments.nodes) => own / arguments.nodes,
-            (Some(own), None) => {
-                return refuse(format!(
-                    "{own} ranks cannot be dealt out evenly to --nodes {}",
-                    arguments.nodes
-                ));
-            }
-            (_, ranks) => ranks.unwrap_or(2),
-        };
-        return crate::plan::hosts(ranks, arguments.nodes, arguments.cores);
-    };
-    let gpus = topology.gpu_count();
-    if gpus == 0 {
-        return refuse(format!(
-            "{} has no GPUs, and --topo is about ranks on GPUs; without --topo, ranks are on CPUs",
-            topology.name
-        ));
-    }
-    if let Some(wanted) = own.or(arguments.ranks).filter(|wanted| u64::from(*wanted) > gpus) {
-        return refuse(format!("{wanted} ranks, and {} has {gpus} GPUs; give more --nodes", topology.name));
-    }
-    let ranks = own.or(arguments.ranks).map_or(gpus, u64::from);
-    let Some(ranks) = u32::try_from(ranks).ok().filter(|ranks| *ranks <= MAX_RANKS) else {
-        return refuse(format!(
-            "{ranks} GPUs: at most {MAX_RANKS} ranks are planned for; give fewer --nodes, or --ranks"
-        ));
-    };
-    let mut hosts = crate::plan::hosts(ranks, 1, Some(1))?;
-    let per_node = topology
-        .nodes
-        .iter()
-        .flat_map(|row| (0..row.count).map(|_| topology.machines[row.machine].gpus().len()));
-    let of_ranks = per_node.zip(0u32..).flat_map(|(gpus, node)| (0..gpus).map(move |_| node));
-    // Nodes without GPUs have no ranks.
-    hosts.hosts = of_ranks.take(ranks as usize).collect();
-    Ok(hosts)
-}
-
-/// The machine in words.
-fn described(topology: Option<&Topology>, hosts: &Machine) -> String {
-    let nodes = hosts.hosts.iter().collect::<HashSet<_>>().len();
-    let ranks = hosts.ranks() as usize;
-    match topology {
-        Some(topology) => {
-            format!("{}, {} of {}", topology.name, counted(ranks, "GPU"), counted(nodes, "node"))
-        }
-        None => format!(
-            "{} on CPUs, {} with {}{}",
-            counted(ranks, "rank"),
-            counted(nodes, "host"),
-            counted(hosts.cores_per_host as usize, "core"),
-            if nodes > 1 { " each" } else { "" },
-        ),
-    }
 }

@@ -8,16 +8,15 @@ use crate::input::{Input, first_word};
 use crate::outcome::{Failure, Outcome, Result};
 use crate::plan::wanted;
 use crate::run::sizes;
+use crate::site::Site;
 use crate::verify::{counted, outcome_of};
-use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::lower::{self, Options};
-use ringsmith_compiler::plan::{self, Choice, Machine, Order};
+use ringsmith_compiler::plan::{self, Choice, Machine};
 use ringsmith_compiler::simulate::may_run;
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::kernel_plan::KernelPlan;
 use ringsmith_ir::schedule::{Protocol, Schedule};
 use ringsmith_ir::text;
-use ringsmith_ir::topology::Topology;
 use ringsmith_ir::types::Collective;
 use ringsmith_ir::verify;
 use std::path::Path;
@@ -105,16 +104,16 @@ pub(super) fn named(arguments: &SimulateArguments) -> Result<StdResult<Named, Ou
     }
 }
 
-/// The plan of what is named, for ranks and constants of `machine`. How the command ends if a text is
+/// The plan of what is named, for the ranks of `site`. How the command ends if a text is
 /// wrong, which has been told.
 pub(super) fn of(
     named: Named,
     arguments: &SimulateArguments,
-    topology: Option<&Topology>,
-    machine: &Machine,
+    site: &Site,
 ) -> Result<StdResult<Subject, Outcome>> {
+    let machine = &site.machine();
     match named {
-        Named::Collective(collective) => planned(collective, arguments, topology, machine),
+        Named::Collective(collective) => planned(collective, arguments, site, machine),
         Named::Program(input) => {
             let set = arguments.parameters.by_name()?;
             let request = Request { ranks: Some(machine.ranks()), root: arguments.root, set };
@@ -125,7 +124,7 @@ pub(super) fn of(
         }
         Named::Schedule(input, schedule) => {
             let set = arguments.parameters.by_name()?;
-            let request = Request { ranks: arguments.ranks, root: arguments.root, set };
+            let request = Request { ranks: arguments.place.ranks, root: arguments.root, set };
             expand::fits(&input, &schedule, &request)?;
             lowered(&input, *schedule, arguments, machine)
         }
@@ -137,7 +136,7 @@ pub(super) fn of(
 fn planned(
     collective: Collective,
     arguments: &SimulateArguments,
-    topology: Option<&Topology>,
+    site: &Site,
     machine: &Machine,
 ) -> Result<StdResult<Subject, Outcome>> {
     let ranks = machine.ranks();
@@ -148,7 +147,7 @@ fn planned(
     let options = choice::options(&allowed, collective, ranks)?;
     let choice = plan::choose(request, machine, &options).map_err(Failure::unusable)?;
     let op = collective.reduces().then_some(arguments.load.op);
-    let order = ring_order(topology, ranks).unwrap_or_else(|| choice.rank_order.clone());
+    let order = site.order();
     let root = collective.rooted().then_some(choice.request.root);
     let Choice { algorithm, channels, protocol, .. } = choice;
     let name =
@@ -172,30 +171,6 @@ fn planned(
             Err(outcome_of(&mistakes))
         }
     })
-}
-
-/// Ranks in the order of the first ring through all GPUs, if all of them take part.
-fn ring_order(topology: Option<&Topology>, ranks: u32) -> Option<Order> {
-    let topology = topology.filter(|topology| topology.gpu_count() == u64::from(ranks))?;
-    let channels = Channels::of(topology);
-    if channels.ring_count() == 0 {
-        return None;
-    }
-    let nodes = topology.nodes.iter().flat_map(|row| (0..row.count).map(|_| row.machine));
-    let first: Vec<usize> = nodes
-        .scan(0, |next, machine| {
-            let first = *next;
-            *next += topology.machines[machine].gpus().len();
-            Some(first)
-        })
-        .collect();
-    let order: Vec<u32> = channels.ring(0).map(|at| (first[at.node as usize] + at.gpu) as u32).collect();
-    // GPUs that nothing joins are in no ring.
-    let per_node = topology.nodes.first().map_or(1, |row| topology.machines[row.machine].gpus().len() as u32);
-    let alike =
-        topology.nodes.iter().all(|row| topology.machines[row.machine].gpus().len() as u32 == per_node);
-    let per_node = if alike { per_node } else { 1 };
-    (order.len() == ranks as usize).then_some(Order { ranks: order, per_node })
 }
 
 /// The kernel plan of a text's schedule.
@@ -235,7 +210,7 @@ fn checked(
             input.name
         )));
     }
-    if let Some(ranks) = arguments.ranks.filter(|ranks| *ranks != plan.ranks) {
+    if let Some(ranks) = arguments.place.ranks.filter(|ranks| *ranks != plan.ranks) {
         return Err(Failure::unusable(format_args!(
             "--ranks {ranks}: {} holds a kernel plan for {} ranks",
             input.name, plan.ranks

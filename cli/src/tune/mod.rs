@@ -123,7 +123,7 @@ fn measured(arguments: &TuneArguments) -> Result<Vec<ringsmith_compiler::plan::M
             crate::verify::counted(cores as usize, "core")
         ));
     }
-    let hosts = crate::plan::hosts(ranks, 1, Some(cores))?;
+    let hosts = crate::site::of_hosts(ranks, 1, Some(cores))?;
     let plain = Tuning { costs: Costs::CPU, measured: Default::default() }.applied_to(hosts);
     measure::all(arguments, &plain)
 }
@@ -132,7 +132,7 @@ fn measured(arguments: &TuneArguments) -> Result<Vec<ringsmith_compiler::plan::M
 fn planned(tuning: &Tuning) -> Result<Vec<Call>> {
     let mut calls = Vec::new();
     for measured in tuning.measured.all() {
-        let hosts = crate::plan::hosts(measured.ranks, 1, Some(measured.cores))?;
+        let hosts = crate::site::of_hosts(measured.ranks, 1, Some(measured.cores))?;
         let machine = Machine { shared_memory: measured.shared_memory, ..hosts };
         let call = Call::new(*measured, &machine).map_err(|mistakes| {
             crate::draw::mistakes_without_text(measured.algorithm.name, &mistakes);
