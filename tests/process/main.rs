@@ -23,7 +23,7 @@ fn main() {
     let mut arguments = Arguments::from_args();
     // Each trial is several processes already.
     arguments.test_threads = arguments.test_threads.or(Some(1));
-    let trials: [Named; 18] = [
+    let trials: [Named; 20] = [
         ("launch::readme", launch::readme),
         ("launch::mpirun", launch::mpirun),
         ("launch::torchrun", launch::torchrun),
@@ -38,6 +38,8 @@ fn main() {
         ("loss::timeout", loss::timeout),
         ("refusal::same_rank_twice", refusal::same_rank_twice),
         ("refusal::different_numbers_of_ranks", refusal::different_numbers_of_ranks),
+        ("refusal::different_settings", refusal::different_settings),
+        ("refusal::different_versions", refusal::different_versions),
         ("strangers::while_joining", strangers::while_joining),
         ("strangers::while_running", strangers::while_running),
         ("strangers::more_than_files", strangers::more_than_files),

@@ -236,6 +236,11 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     SPECIALS.iter().map(|special| special.name)
 }
 
+/// The texts of all programs for devices only.
+pub(super) fn texts() -> impl Iterator<Item = &'static str> {
+    SPECIALS.iter().map(|special| special.text)
+}
+
 /// The programs for devices that exist for a request.
 fn specials(request: &Request) -> impl Iterator<Item = &'static Special> {
     let Request { collective, ranks, maps_buffers, .. } = *request;

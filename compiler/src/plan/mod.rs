@@ -218,6 +218,11 @@ pub fn names() -> Vec<&'static str> {
     names
 }
 
+/// The texts of all built-in programs, in one order: what two planners must have in common to mean the same by a name.
+pub fn texts() -> impl Iterator<Item = &'static str> {
+    Collective::ALL.into_iter().flat_map(candidates).map(|a| a.text).chain(gpu::texts())
+}
+
 /// The program of an algorithm, written for `op` if there is one, and what to expand it with.
 ///
 /// `channels` and `shape.per_node` count where the algorithm has them, `shape.root` where the collective has

@@ -6,6 +6,7 @@
 
 use super::Timings;
 use super::init::{self, Clock};
+use super::planning;
 use super::split::{self, IdBytes, Messages, Part};
 use crate::bootstrap::{Bootstrap, Member};
 use crate::config::Config;
@@ -519,6 +520,7 @@ fn join(
     bootstrap.barrier("GPU connections")?;
     timings.connections = clock.lap();
 
+    bootstrap.agree("plans", &[(planning::PROGRAMS, planning::programs()), compiler(&jit)])?;
     let ranks = joining.finish().map_err(failed("finishing initialisation"))?;
     let collectives =
         Collectives::new(ranks, jit, Selection::of(config)).map_err(failed("finishing initialisation"))?;
@@ -535,6 +537,17 @@ fn bundle(jit: &Jit, rank: u32) -> Result<(&'static str, String), Error> {
     let bundle = jit.bundle().map_err(|error| Error::Bundle { rank, source: Box::new(error) })?;
     let digest = bundle.map_or("none".to_owned(), |bundle| format!("a bundle with hash {}", bundle.digest()));
     Ok(("contents of RINGSMITH_BUNDLE", digest))
+}
+
+/// What compiles a rank's kernels, for the comparison with the others: each takes from its own kernel how many blocks
+/// run side by side, and two versions may make that two numbers. Where all ranks have one bundle, its kernels are
+/// the same, and no compiler is looked for.
+fn compiler(jit: &Jit) -> (&'static str, String) {
+    let version = match jit.bundle() {
+        Ok(Some(_)) => "of no account beside a bundle".to_owned(),
+        Ok(None) | Err(_) => jit.nvrtc().map_or("none".to_owned(), |nvrtc| nvrtc.version().to_string()),
+    };
+    ("version of NVRTC (RINGSMITH_NVRTC names its folder)", version)
 }
 
 /// A pattern did not arrive.

@@ -1,7 +1,7 @@
 //! Initialisation, in four phases: arguments, topology, connections, plans. Each is timed, has the
 //! deadline of the settings, and names the ranks it waits for.
 
-use super::planning::Plans;
+use super::planning::{self, Plans};
 use super::ready::Shelf;
 use super::{Communicator, State};
 use crate::bootstrap::{Bootstrap, Member};
@@ -117,7 +117,9 @@ fn over(
     timings.connections = clock.lap();
 
     let machine = config.tuned(machine(&bootstrap, &connections, &geometry, cores)?);
-    bootstrap.agree("plans", &[("machine", format!("{machine:?}"))])?;
+    let mut planned = vec![("machine", format!("{machine:?}"))];
+    planned.extend(planning::fingerprint(&machine, config));
+    bootstrap.agree("plans", &planned)?;
     let local = bootstrap.local_ranks().len();
     let policy = Policy { spin: local <= cores as usize, stall: config.stall, timeout: config.timeout };
     let links = Links::new(&connections, geometry);
@@ -179,7 +181,7 @@ pub(super) fn check_arguments(rank: u32, world: u32) -> Result<(), Error> {
 pub fn machine_of(hosts: Vec<u32>, cores: u32, config: &Config) -> Machine {
     let shared_memory = config.shm && config.net.is_none();
     let geometry = geometry(hosts.len() as u32, config);
-    config.tuned(super::planning::machine(hosts, &geometry, cores, shared_memory))
+    config.tuned(planning::machine(hosts, &geometry, cores, shared_memory))
 }
 
 fn geometry(world: u32, config: &Config) -> Geometry {
@@ -239,7 +241,7 @@ fn machine(
     let pairs =
         rows.iter().enumerate().flat_map(|(rank, row)| row.iter().enumerate().map(move |p| (rank, p)));
     let shared = pairs.into_iter().all(|(rank, (peer, kind))| hosts[rank] != hosts[peer] || *kind == 0);
-    Ok(super::planning::machine(hosts, geometry, cores, shared))
+    Ok(planning::machine(hosts, geometry, cores, shared))
 }
 
 /// The host of each rank, numbered in order of first ranks.

@@ -6,13 +6,13 @@
 
 use super::Request;
 use crate::config::Config;
-use crate::config::selection::Selection;
+use crate::config::selection::{Left, Selection};
 use crate::device::cpu::local::LocalPlan;
 use crate::error::Error;
 use crate::transport::Geometry;
 use crate::transport::geometry::INLINE_BYTES;
 use ringsmith_compiler::lower;
-use ringsmith_compiler::plan::{self, Machine, NothingLeft, Options, Stretch};
+use ringsmith_compiler::plan::{self, Filter, Machine, NothingLeft, Options, Stretch};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{Arguments, expand};
 use ringsmith_ir::partition::Chunks;
@@ -115,7 +115,7 @@ fn identity(text: String) -> String {
     if text.len() <= MOST_BYTES {
         return text;
     }
-    let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hexadecimal(&Sha256::digest(&text));
     format!("a text of {} bytes with SHA-256 {digest}", text.len())
 }
 
@@ -278,19 +278,82 @@ fn rejected(name: &str, diagnostics: Vec<Diagnostic>) -> Error {
     Error::Rejected { schedule: format!("@{name}"), diagnostics }
 }
 
-/// What the settings allow for a collective.
+/// What the settings allow for a collective. Where a list is not applied, that is said.
 fn options(config: &Config, collective: Collective) -> Options {
+    let (algorithms, protocols) = left(config, collective);
+    limited(config, algorithms.told(), protocols.told())
+}
+
+/// What lists leave of a collective's algorithms and protocols.
+fn left(config: &Config, collective: Collective) -> (Left, Left) {
     let candidates = plan::candidates(collective);
     let names: Vec<Vec<&str>> =
         candidates.iter().map(|a| [a.name].into_iter().chain(a.aliases.iter().copied()).collect()).collect();
     let protocols = candidates.iter().flat_map(|a| a.protocols().iter().copied());
-    let (selection, (least, most)) = (Selection::of(config), config.channels());
+    let selection = Selection::of(config);
+    (selection.algorithms(collective, &names), selection.protocols(collective, protocols))
+}
+
+fn limited(config: &Config, algorithms: Filter, protocols: Filter) -> Options {
+    let (least, most) = config.channels();
     Options {
-        algorithms: selection.algorithms(collective, &names),
-        protocols: selection.protocols(collective, protocols),
+        algorithms,
+        protocols,
         min_channels: least.unwrap_or(1),
         max_channels: most.unwrap_or(u32::MAX),
     }
+}
+
+/// Up to this many ranks, ranks compare what they plan when they come together; beyond, what they plan from. Ours:
+/// planning for more takes a rank longer than coming together does.
+const COMPARED_RANKS: u32 = 32;
+
+/// What every rank must make of the same machine and settings, in names and values for a comparison: the programs
+/// that names of algorithms stand for, and which is chosen for all_reduce at every size. Ranks that differ here
+/// and nowhere else run different builds.
+pub(super) fn fingerprint(machine: &Machine, config: &Config) -> Vec<(&'static str, String)> {
+    let mut found = vec![(PROGRAMS, programs())];
+    if machine.ranks() <= COMPARED_RANKS {
+        found.push((
+            "plan of all_reduce (the same build of ringsmith plans the same)",
+            all_reduce(machine, config),
+        ));
+    }
+    found
+}
+
+/// How a comparison calls the built-in programs.
+pub(super) const PROGRAMS: &str =
+    "SHA-256 of the built-in programs (the same build of ringsmith has the same)";
+
+/// What stands for the built-in programs.
+pub(super) fn programs() -> String {
+    let mut digest = Sha256::new();
+    for text in plan::texts() {
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text);
+    }
+    hexadecimal(&digest.finalize())
+}
+
+/// The choice for every size, in words.
+fn all_reduce(machine: &Machine, config: &Config) -> String {
+    let collective = Collective::AllReduce;
+    let (algorithms, protocols) = left(config, collective);
+    let options = limited(config, algorithms.filter, protocols.filter);
+    let stretches = match plan::choose_range(collective, 0, machine, &options) {
+        Ok(stretches) => stretches,
+        // Which is said when it is called for.
+        Err(_) => return "none".to_owned(),
+    };
+    let each = |s: &Stretch| {
+        format!("{} {} x{} from {} bytes", s.algorithm.name, s.protocol, s.channels, s.first_bytes)
+    };
+    stretches.iter().map(each).collect::<Vec<_>>().join(", ")
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn nothing_left(collective: Collective, reason: NothingLeft) -> Error {
@@ -324,6 +387,25 @@ pub(super) fn name(local: &LocalPlan) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_that_plan_differently_differ_in_what_they_compare() {
+        let machine = |cores| Machine::cpu(vec![0; 4], cores);
+        let config = |name: &str, value: &str| {
+            Config::from_vars([(name.to_owned(), value.to_owned())]).expect("it is right").0
+        };
+        let plain = fingerprint(&machine(4), &Config::default());
+        assert_eq!(plain, fingerprint(&machine(4), &Config::default()));
+        let [(programs, digest), (name, plan)] = &plain[..] else { panic!("{plain:?}") };
+        assert!(programs.contains("programs") && digest.len() == 64, "{plain:?}");
+        assert!(name.contains("all_reduce") && plan.contains("from 0 bytes"), "{plain:?}");
+        for other in [config("NCCL_ALGO", "ring"), config("NCCL_PROTO", "simple")] {
+            assert_ne!(plain, fingerprint(&machine(4), &other));
+        }
+        assert!(fingerprint(&machine(4), &config("NCCL_ALGO", "all_reduce:pat"))[1].1 == "none");
+        // Many ranks compare what they plan from.
+        assert_eq!(fingerprint(&Machine::cpu(vec![0; 33], 4), &Config::default()), plain[..1]);
+    }
 
     #[test]
     fn a_long_text_is_compared_by_its_digest() {

@@ -9,7 +9,6 @@ use super::grammar::NameFilter;
 use ringsmith_compiler::plan::Filter;
 use ringsmith_ir::schedule::Protocol;
 use ringsmith_ir::types::Collective;
-use std::fmt;
 
 /// What is exchanged message by message, without a plan that could be chosen.
 pub const EXCHANGED: [Collective; 2] = [Collective::SendRecv, Collective::AllToAllV];
@@ -21,20 +20,28 @@ pub struct Selection {
     protocols: Option<NameFilter>,
 }
 
-/// A list that is not about what it would be applied to.
+/// What a list leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct NotApplied<'a> {
-    setting: &'static str,
-    list: &'a NameFilter,
-    kind: &'static str,
-    what: &'static str,
-    names: String,
+pub struct Left {
+    /// The names that may be chosen.
+    pub filter: Filter,
+    /// That the list is not applied, in words, where it is about others.
+    pub not_applied: Option<String>,
 }
 
-impl fmt::Display for NotApplied<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { setting, list, kind, what, names } = self;
-        write!(f, "{setting}={list} names no {kind} of {what} ({names}): it is not applied there")
+impl Left {
+    /// The filter, once it has been said where the list is not applied.
+    pub fn told(self) -> Filter {
+        if let Some(not_applied) = self.not_applied {
+            tracing::warn!(target: "ringsmith::tuning", "{not_applied}");
+        }
+        self.filter
+    }
+}
+
+impl From<Filter> for Left {
+    fn from(filter: Filter) -> Self {
+        Self { filter, not_applied: None }
     }
 }
 
@@ -45,8 +52,8 @@ impl Selection {
     }
 
     /// The algorithms of a collective that may be chosen. `names` are those of each that there is, its own first.
-    pub fn algorithms(&self, collective: Collective, names: &[Vec<&'static str>]) -> Filter {
-        told(filter(("RINGSMITH_ALGO", "algorithm"), self.algorithms.as_ref(), collective, names))
+    pub fn algorithms(&self, collective: Collective, names: &[Vec<&'static str>]) -> Left {
+        filter(("RINGSMITH_ALGO", "algorithm"), self.algorithms.as_ref(), collective, names)
     }
 
     /// Says what of the lists is not about messages between pairs, which have no algorithm and one protocol: those of
@@ -67,46 +74,41 @@ impl Selection {
     }
 
     /// The protocols that may be chosen among those that a collective's algorithms have.
-    pub fn protocols(&self, collective: Collective, all: impl IntoIterator<Item = Protocol>) -> Filter {
+    pub fn protocols(&self, collective: Collective, all: impl IntoIterator<Item = Protocol>) -> Left {
         let mut names: Vec<Vec<&'static str>> = all.into_iter().map(|p| vec![p.name()]).collect();
         names.sort_unstable();
         names.dedup();
-        told(filter(("RINGSMITH_PROTO", "protocol"), self.protocols.as_ref(), collective, &names))
+        filter(("RINGSMITH_PROTO", "protocol"), self.protocols.as_ref(), collective, &names)
     }
 }
 
-/// The filter, once what is not applied has been said.
-fn told((filter, not_applied): (Filter, Option<NotApplied<'_>>)) -> Filter {
-    if let Some(not_applied) = not_applied {
-        tracing::warn!(target: "ringsmith::tuning", "{not_applied}");
-    }
-    filter
-}
-
-fn filter<'a>(
-    (setting, kind): (&'static str, &'static str),
-    list: Option<&'a NameFilter>,
+fn filter(
+    (setting, kind): (&str, &str),
+    list: Option<&NameFilter>,
     collective: Collective,
     names: &[Vec<&'static str>],
-) -> (Filter, Option<NotApplied<'a>>) {
-    let Some(list) = list else { return (Filter::Any, None) };
+) -> Left {
+    let Some(list) = list else { return Filter::Any.into() };
     let permits = |all: &&Vec<&str>| all.iter().any(|n| list.permits(collective.name(), n));
     let own_names = |chosen: &mut dyn Iterator<Item = &Vec<&'static str>>| -> Vec<String> {
         chosen.map(|all| all[0].to_owned()).collect()
     };
     let permitted = own_names(&mut names.iter().filter(permits));
     if permitted.len() == names.len() {
-        return (Filter::Any, None);
+        return Filter::Any.into();
     }
     if !permitted.is_empty() {
-        return (Filter::Only(permitted), None);
+        return Filter::Only(permitted).into();
     }
     let all = names.concat();
     if list.names_others(collective.name(), &all) {
-        let (what, names) = (collective.name(), all.join(", "));
-        return (Filter::Any, Some(NotApplied { setting, list, kind, what, names }));
+        let there_are = all.join(", ");
+        let not_applied = format!(
+            "{setting}={list} names no {kind} of {collective} ({there_are}): it is not applied there"
+        );
+        return Left { filter: Filter::Any, not_applied: Some(not_applied) };
     }
-    (Filter::Except(own_names(&mut names.iter())), None)
+    Filter::Except(own_names(&mut names.iter())).into()
 }
 
 #[cfg(test)]
@@ -122,24 +124,17 @@ mod tests {
     #[test]
     fn a_list_for_others_is_not_applied_and_the_warning_names_its_own_variable() {
         let selection = selection("tree", "ll");
-        let collective = Collective::Broadcast;
-        let (filter_found, warning) = filter(
-            ("RINGSMITH_PROTO", "protocol"),
-            selection.protocols.as_ref(),
-            collective,
-            &[vec!["simple"]],
-        );
-        assert_eq!(filter_found, Filter::Any);
+        let protocols = selection.protocols(Collective::Broadcast, [Protocol::Simple]);
+        assert_eq!(protocols.filter, Filter::Any);
         assert_eq!(
-            warning.expect("it is said").to_string(),
+            protocols.not_applied.expect("it is said"),
             "RINGSMITH_PROTO=ll names no protocol of broadcast (simple): it is not applied there"
         );
         let names = [vec!["direct"], vec!["chain", "ring"]];
-        let (filter_found, warning) =
-            filter(("RINGSMITH_ALGO", "algorithm"), selection.algorithms.as_ref(), collective, &names);
-        assert_eq!(filter_found, Filter::Any);
+        let algorithms = selection.algorithms(Collective::Broadcast, &names);
+        assert_eq!(algorithms.filter, Filter::Any);
         assert_eq!(
-            warning.expect("it is said").to_string(),
+            algorithms.not_applied.expect("it is said"),
             "RINGSMITH_ALGO=tree names no algorithm of broadcast (direct, chain, ring): it is not applied there"
         );
     }
@@ -159,14 +154,14 @@ mod tests {
         let simple = || [Protocol::Simple, Protocol::Simple];
         let own = selection("broadcast:tree", "broadcast:ll");
         let none = Filter::Except(vec!["simple".to_owned()]);
-        assert_eq!(own.protocols(Collective::Broadcast, simple()), none);
-        assert_eq!(own.protocols(Collective::Reduce, simple()), Filter::Any);
+        assert_eq!(own.protocols(Collective::Broadcast, simple()), none.clone().into());
+        assert_eq!(own.protocols(Collective::Reduce, simple()), Filter::Any.into());
         let names = [vec!["direct"], vec!["chain", "ring"]];
         let all = Filter::Except(vec!["direct".to_owned(), "chain".to_owned()]);
-        assert_eq!(own.algorithms(Collective::Broadcast, &names), all);
-        assert_eq!(selection("ring", "^simple").protocols(Collective::Broadcast, simple()), none);
+        assert_eq!(own.algorithms(Collective::Broadcast, &names), all.into());
+        assert_eq!(selection("ring", "^simple").protocols(Collective::Broadcast, simple()), none.into());
         let rings = selection("ring", "ll").algorithms(Collective::Broadcast, &names);
-        assert_eq!(rings, Filter::Only(vec!["chain".to_owned()]));
-        assert_eq!(Selection::default().algorithms(Collective::Broadcast, &names), Filter::Any);
+        assert_eq!(rings, Filter::Only(vec!["chain".to_owned()]).into());
+        assert_eq!(Selection::default().algorithms(Collective::Broadcast, &names), Filter::Any.into());
     }
 }

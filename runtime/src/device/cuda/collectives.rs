@@ -598,7 +598,7 @@ fn left(selection: &Selection, collective: Collective) -> (Filter, Filter) {
         special.map(|(name, _)| vec![name]).chain(general.clone().map(aliases)).collect();
     let special = gpu::special_names(collective).flat_map(|(_, protocols)| protocols);
     let protocols = special.chain(general.flat_map(|a| a.protocols())).copied();
-    (selection.algorithms(collective, &names), selection.protocols(collective, protocols))
+    (selection.algorithms(collective, &names).told(), selection.protocols(collective, protocols).told())
 }
 
 /// What was asked for, as the end of a sentence; nothing where all may be chosen.
