@@ -16,6 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("expand::prints_what_show_and_verify_read", prints_what_show_and_verify_read),
         Trial::test("lower::and_show_refuse_what_is_refuted", lower_and_show_refuse_what_is_refuted),
         Trial::test("plan::writes_a_schedule_that_verifies", writes_a_schedule_that_verifies),
+        Trial::test("plan::many_ranks_are_proved_by_instances", many_ranks_are_proved_by_instances),
     ]
 }
 
@@ -151,6 +152,22 @@ fn writes_a_schedule_that_verifies() -> Result<(), Failed> {
     assert!(
         explained.status == 0 && explained.stdout.contains("rejected") && explained.stdout.contains("proof")
     );
+    Ok(())
+}
+
+fn many_ranks_are_proved_by_instances() -> Result<(), Failed> {
+    let folder = Folder::new("many");
+    let path = folder.0.join("many.sched");
+    let line = "plan all_reduce --ranks 8 --nodes 2048 --cores 8";
+    let words = line.split(' ').map(AsRef::as_ref);
+    let done = run(words.clone().chain(["-o".as_ref(), path.as_os_str()]));
+    assert_eq!((done.status, done.stdout.as_str()), (0, ""), "{}", done.stderr);
+    let parts = ["proof: by instances", "whole, for 1 to 16 ranks", "for 16384", "and not races"];
+    assert!(parts.iter().all(|part| done.stderr.contains(part)), "{}", done.stderr);
+    assert!(fs::read_to_string(&path)?.contains("r16383.0"), "the schedule has every rank");
+    let explained = run(words.chain(["--explain".as_ref()]));
+    assert!(explained.stdout.contains("proof       by instances"), "{}", explained.stdout);
+    assert!(!explained.stdout.contains("for 16384 ranks its form"), "{}", explained.stdout);
     Ok(())
 }
 

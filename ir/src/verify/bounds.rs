@@ -68,7 +68,7 @@ pub(super) fn outgrown() -> Diagnostic {
     too_large("the proof has outgrown its bounds of time and memory".to_owned())
 }
 
-fn too_large(message: String) -> Diagnostic {
+pub(super) fn too_large(message: String) -> Diagnostic {
     Diagnostic::new(Code("V0605"), message, Span::default(), "too large to verify whole")
         .help("use fewer ranks, lanes, chunks or ops; a smaller instance of the same program can be proved")
 }

@@ -53,6 +53,7 @@ mod kernel;
 mod kernel_hearing;
 mod kernel_rules;
 mod machine;
+mod outline;
 mod postcondition;
 mod report;
 mod schedule;
@@ -61,6 +62,7 @@ mod value;
 
 pub use bounds::{MAX_STEPS, MAX_WORK};
 pub use kernel::{kernel_plan, passes};
+pub use outline::outline;
 pub use schedule::{Fact, schedule};
 
 use std::fmt;
