@@ -78,9 +78,16 @@ pub(crate) enum Command {
     #[command(after_help = "Example:
   ringsmith lower ring_all_reduce.sched --ranks 4 --bytes 1M --dtype float32")]
     Lower(LowerArguments),
-    /// Shows what a file holds and what can be proved of it
-    #[command(after_help = "Example:
-  ringsmith show ring_all_reduce.sched --ranks 4")]
+    /// Compiles kernels for GPUs that need not be there, into a bundle that needs no compiler where it runs
+    #[command(after_help = "Examples:
+  ringsmith compile all_reduce -o kernels
+  ringsmith compile all_reduce all_gather --ranks 8 --arch sm_90 --dtype bfloat16 -o kernels
+  ringsmith compile all_reduce --ranks 8 --one-gpu --max 64M -o kernels")]
+    Compile(Box<crate::compile::CompileArguments>),
+    /// Shows what a file or bundle holds and what can be proved of it
+    #[command(after_help = "Examples:
+  ringsmith show ring_all_reduce.sched --ranks 4
+  ringsmith show kernels")]
     Show(ShowArguments),
     /// Lists, checks or removes the compiled kernels that are kept on disk
     #[command(after_help = "Examples:
@@ -362,7 +369,8 @@ pub(crate) struct LowerArguments {
 /// Arguments of `show`.
 #[derive(Args, Debug)]
 pub(crate) struct ShowArguments {
-    /// A program, schedule or kernel plan; `-` reads standard input
+    /// A program, schedule or kernel plan (`-` reads standard input), or the folder of a bundle
+    #[arg(value_name = "FILE|DIR")]
     pub(crate) file: PathBuf,
     /// Numbers of ranks to prove a program for, both ends included [default: 2..8]
     #[arg(long, allow_hyphen_values = true, value_name = "N|A..B")]

@@ -7,6 +7,7 @@
 mod arguments;
 mod cache;
 mod choice;
+mod compile;
 mod complaint;
 mod draw;
 mod excerpt;
@@ -75,6 +76,7 @@ fn carry_out(command: &Command) -> Result {
         Command::Fmt(arguments) => fmt::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
         Command::Lower(arguments) => lower::run(arguments),
+        Command::Compile(arguments) => compile::run(arguments),
         Command::Show(arguments) => show::run(arguments),
         Command::Cache(arguments) => cache::run(arguments),
         Command::Completions { shell } => generate::completions(*shell),

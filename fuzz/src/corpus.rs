@@ -133,3 +133,26 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
     };
     all.iter().map(encoded).collect()
 }
+
+/// Manifests of bundles, but for their last lines.
+pub(crate) fn manifests() -> Vec<String> {
+    let hash = |digit: &str| digit.repeat(64);
+    let head = format!("ringsmith bundle 1\ngenerator 0.1.0 {}\n", hash("a"));
+    let entries = format!(
+        "for all_reduce float32 sum, 2..8 ranks\nplan {} 400 one_shot-0123456789ab\nsource {} 9000 one_shot-ba9876543210\n",
+        hash("b"),
+        hash("c")
+    );
+    let kernel = |version: &str| {
+        format!(
+            "kernel {} 40000 {} sm_90 {version} one_shot-0123456789ab one_shot-ba9876543210\n",
+            hash("d"),
+            hash("e")
+        )
+    };
+    vec![
+        head.clone(),
+        format!("{head}{entries}"),
+        format!("{head}{entries}{}{}", kernel("13.0"), kernel("12.9")),
+    ]
+}

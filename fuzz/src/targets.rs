@@ -16,6 +16,7 @@ use ringsmith_ir::topology::{self};
 use ringsmith_ir::types::DataType;
 use ringsmith_ir::verify;
 use ringsmith_runtime::bootstrap::frame::{self, MAX_FRAME_BYTES};
+use ringsmith_runtime::jit::bundle::manifest::{self, Manifest};
 
 /// Runs one case; prints its input when asked to.
 pub(crate) type Case = Box<dyn FnMut(&mut Random, bool)>;
@@ -31,7 +32,7 @@ pub(crate) struct Target {
 }
 
 /// Every target.
-pub(crate) const ALL: [Target; 5] = [
+pub(crate) const ALL: [Target; 6] = [
     Target { name: "text", what: "damaged texts: reading, printing, expanding", prepare: texts },
     Target {
         name: "verifier",
@@ -45,6 +46,11 @@ pub(crate) const ALL: [Target; 5] = [
     },
     Target { name: "simulator", what: "damaged kernel plans: running and hanging", prepare: simulator },
     Target { name: "frame", what: "damaged frames of the bootstrap: decoding", prepare: frames },
+    Target {
+        name: "manifest",
+        what: "damaged manifests of bundles, with right hashes: reading",
+        prepare: manifests,
+    },
 ];
 
 /// Ops above which an expansion is not verified here: the proof would take the time of many cases.
@@ -259,4 +265,43 @@ fn check_frame(input: &[u8], max_frame_bytes: usize) {
     assert_eq!(again, input[..len], "{frame:?} is encoded otherwise than it came");
     let shorter = frame::decode(&input[..len - 1], max_frame_bytes);
     assert_eq!(shorter, Ok(None), "a frame was read before its last byte");
+}
+
+fn manifests() -> Case {
+    let corpus = corpus::manifests();
+    Box::new(move |random, show| {
+        let text = random.pick(&corpus).as_str();
+        let body = match random.below(3) {
+            0 => mutate::bytes(text.as_bytes(), random),
+            _ => {
+                let other = random.pick(&corpus).as_str();
+                mutate::tokens(text, other, random).into_bytes()
+            }
+        };
+        // Most with a right hash: who forges a manifest writes one.
+        let input = if random.below(8) == 0 { body } else { manifest::sealed(&body) };
+        if show {
+            println!("{}", String::from_utf8_lossy(&input));
+        }
+        check_manifest(&input);
+    })
+}
+
+/// Reading ends with a value or a place in the file; no path leads out of the folder; what is read reads back.
+fn check_manifest(input: &[u8]) {
+    let read = match Manifest::read(input) {
+        Ok(read) => read,
+        Err((at, _)) => {
+            assert!(at <= input.len() as u64, "byte {at} of {}", input.len());
+            return;
+        }
+    };
+    for path in read.entries.iter().map(manifest::Entry::path) {
+        let (folder, name) = path.split_once('/').expect("a file is in a folder");
+        let is_ours = matches!(folder, "plans" | "sources" | "kernels");
+        assert!(is_ours && !name.starts_with('.') && !name.contains(['/', '\0']), "{path:?}");
+    }
+    let again = Manifest::read(&manifest::sealed(read.body().as_bytes())).expect("it reads back");
+    let all = |m: &Manifest| (m.generator.clone(), m.purposes.clone(), m.entries.clone());
+    assert!(all(&again) == all(&read), "a manifest reads back as another");
 }

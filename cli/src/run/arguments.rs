@@ -88,6 +88,9 @@ pub(crate) struct RunArguments {
     pub(crate) schedule: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
+    /// Kernels that `compile` has made, used before the cache and NVRTC; for ranks on GPUs
+    #[arg(long, allow_negative_numbers = true, value_name = "DIR")]
+    pub(crate) bundle: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) selection: Selection,
     /// How long a call may wait for another rank [default: for ever]

@@ -19,7 +19,7 @@ use ringsmith_runtime::device::cuda::{
     Budget, Collectives, CudaError, Device, DeviceMemory, DeviceMessage, DeviceSlice, Event, GpuError,
     GpuRanks, GpuRequest, Prepared, Stream,
 };
-use ringsmith_runtime::jit::Jit;
+use ringsmith_runtime::jit::{Bundle, Jit};
 use ringsmith_runtime::reference::{self, Data};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,6 +47,11 @@ pub(super) fn check(job: &Job<'_>, asked: &str) -> Result<()> {
     }
     if arguments.transport.is_some() {
         return Err(Failure::unusable(format_args!("{asked} does not heed --transport yet; leave it out")));
+    }
+    // Every rank reads the bundle itself; here, what is wrong with it is told before any is started.
+    if let Some(folder) = &job.config().bundle {
+        let setting = if arguments.bundle.is_some() { "--bundle" } else { "RINGSMITH_BUNDLE" };
+        Bundle::open(folder).map_err(|error| Failure::unusable(format_args!("{setting}: {error}")))?;
     }
     Ok(())
 }

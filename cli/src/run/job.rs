@@ -7,7 +7,7 @@ use super::rank::failure;
 use super::settings;
 use crate::choice::{self, Wanted};
 use crate::expand::{self, Request};
-use crate::input::Input;
+use crate::input::{Input, name_of};
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::remark;
 use crate::values::OneOrAll;
@@ -95,6 +95,17 @@ impl<'a> Job<'a> {
         }
         if arguments.one_gpu && arguments.device == Device::Cpu {
             return Err(Failure::unusable("--one-gpu and --device cpu contradict each other; leave one out"));
+        }
+        if let Some(folder) = &arguments.bundle {
+            if !arguments.one_gpu && arguments.device != Device::Cuda {
+                return Err(Failure::unusable(
+                    "--bundle: kernels of a bundle are for GPUs; give --device cuda or --one-gpu too",
+                ));
+            }
+            if folder.to_str().is_none() {
+                let name = name_of(folder);
+                return Err(Failure::unusable(format_args!("--bundle {name}: the name is no UTF-8")));
+            }
         }
         if arguments.inplace == InPlace::Yes && !cases::has_in_place(arguments.collective) {
             let text = format!("--inplace yes: `{}` cannot be done in place", arguments.collective);

@@ -76,6 +76,9 @@ fn overrides(arguments: &RunArguments) -> Vec<Override> {
     let mut put = |flag, setting, value: String| {
         all.push(Override { flag, setting, given: value.clone(), value });
     };
+    if let Some(folder) = &arguments.bundle {
+        put("--bundle", "BUNDLE", folder.to_string_lossy().into_owned());
+    }
     match arguments.transport {
         None => (),
         Some(Transport::Shm) => put("--transport", "SHM_DISABLE", "0".to_owned()),

@@ -141,6 +141,21 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("show missing.sched", &["missing.sched"]),
     ("show ring2.sched --ranks 2", &["--ranks", "ring2.sched"]),
+    ("compile -o x", &["COLLECTIVE"]),
+    ("compile all_reduce", &["--output"]),
+    ("compile all_reduce -o x --arch sm_61", &["sm_61", "sm_70"]),
+    ("compile all_reduce -o x --ranks 2..65", &["--ranks 2..65", "64"]),
+    ("compile all_reduce -o x --min 1M --max 1K", &["--min 1M", "--max 1K"]),
+    ("compile broadcast -o x --root 2", &["--root 2", "0 to 1"]),
+    ("compile all_reduce -o x --alignment 3", &["--alignment", "16, 8, 4, 2 or 1"]),
+    ("compile all_reduce -o x --ranks-per-gpu 4", &["--ranks-per-gpu 4"]),
+    ("compile all_reduce -o x --ranks-per-gpu 2 --one-gpu", &["--one-gpu"]),
+    ("compile all_reduce --sources -o .", &["no bundle"]),
+    ("run all_reduce --bundle x", &["--bundle", "--device cuda"]),
+    ("run all_reduce --one-gpu --bundle x", &["--bundle", "bundle x"]),
+    ("run all_reduce --device cuda --bundle missing", &["--bundle", "bundle missing"]),
+    ("show . --ranks 2", &["--ranks", "bundle"]),
+    ("show .", &["manifest"]),
     ("completions tcsh", &["tcsh"]),
 ];
 
@@ -175,8 +190,8 @@ fn refused(line: &str, named: &[&str]) -> Result<(), Failed> {
         .into())
 }
 
-const COMMANDS: [&str; 10] =
-    ["run", "plan", "simulate", "expand", "fmt", "verify", "lower", "show", "completions", "man"];
+const COMMANDS: [&str; 11] =
+    ["run", "plan", "simulate", "expand", "fmt", "verify", "lower", "compile", "show", "completions", "man"];
 
 fn help_has_an_example() -> Result<(), Failed> {
     for command in COMMANDS {

@@ -4,6 +4,7 @@
 //! `ringsmith` does, local ranks included. So the crate tests itself without the root package.
 
 mod arguments;
+mod bundle;
 mod cache;
 mod files;
 mod golden;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     }
     let mut trials = golden::trials();
     trials.extend(arguments::trials());
+    trials.extend(bundle::trials());
     trials.extend(cache::trials());
     trials.extend(files::trials());
     trials.extend(runs::trials());

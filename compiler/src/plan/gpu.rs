@@ -64,6 +64,8 @@ const LL128_BYTES: u64 = 4 << 20;
 const ONE_SHOT_BYTES: u64 = 8 << 20;
 /// Largest block that two steps send through zones; above, FIFOs are faster.
 const TWO_SHOT_BLOCK_BYTES: u64 = 512 << 10;
+/// From here on, blocks of LL128 have more threads.
+const WIDE_BYTES: u64 = 1 << 20;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -200,11 +202,27 @@ fn preferred(request: &Request) -> Vec<Named> {
     order
 }
 
+/// Sizes from which on [`plans`] may say something else, ascending: between two of them it says the same. For
+/// whoever has to know the plans of a range of sizes.
+pub fn thresholds(collective: Collective, ranks: u32) -> Vec<u64> {
+    let n = u64::from(ranks.max(1));
+    let parts = [LL_BYTES, LL128_BYTES, TWO_SHOT_BLOCK_BYTES].map(|most| most + 1);
+    let mut all = vec![0, WIDE_BYTES];
+    if collective == Collective::AllReduce {
+        all.push(ONE_SHOT_BYTES / (n * (n - 1)).max(1) + 1);
+    }
+    all.extend(parts);
+    all.extend(parts.map(|part| part * n));
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// The plan of an algorithm by name; `None` if it does not exist for the request.
 pub fn make(request: &Request, name: &str, protocol: Protocol) -> Option<Plan> {
     let (threads, unroll) = match protocol {
         Protocol::Ll => (256, 1),
-        Protocol::Ll128 => (if request.bytes < 1 << 20 { 256 } else { 512 }, 1),
+        Protocol::Ll128 => (if request.bytes < WIDE_BYTES { 256 } else { 512 }, 1),
         // More blocks of fewer threads suit two lanes a rank; copies alone want more threads.
         Protocol::Simple if name == "split_two_shot" => (256, 4),
         Protocol::Simple => (512, 4),
@@ -354,6 +372,35 @@ mod tests {
                         if best.algorithm == "zero_copy" {
                             assert!(has_no_slots(&plan), "{}", text::print_kernel_plan(&plan));
                         }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn between_two_thresholds_all_sizes_have_the_same_plans() {
+        let shown = |request: &Request| -> Vec<_> {
+            plans(request, &Filter::Any, &Filter::Any)
+                .iter()
+                .map(|p| (p.algorithm, p.protocol, p.threads, p.unroll))
+                .collect()
+        };
+        for collective in Collective::ALL {
+            for ranks in [1, 2, 3, 7, 8, 64] {
+                let op = collective.reduces().then_some(ReduceOp::Sum);
+                let root = collective.rooted().then_some(0);
+                let at = |bytes| Request { collective, op, root, ranks, bytes, maps_buffers: false };
+                let all = thresholds(collective, ranks);
+                assert_eq!(all[0], 0);
+                for (first, next) in all.iter().zip(all[1..].iter().chain([&(1 << 40)])) {
+                    let expected = shown(&at(*first));
+                    // Powers of two and their neighbours are where a limit would be.
+                    let powers = (0..40).flat_map(|k| [(1_u64 << k) - 1, 1 << k, (1 << k) + 1]);
+                    let blocks = powers.clone().map(|size| size * u64::from(ranks));
+                    let inside = powers.chain(blocks).filter(|size| (*first..*next).contains(size));
+                    for bytes in inside.chain([next - 1]) {
+                        assert_eq!(shown(&at(bytes)), expected, "{collective}, {ranks} ranks, {bytes} bytes");
                     }
                 }
             }

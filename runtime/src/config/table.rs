@@ -394,7 +394,7 @@ pub const SETTINGS: &[Setting] = &[
         "BUNDLE",
         "a folder",
         "none",
-        "Compiled kernels, used before the cache and NVRTC; damaged ones are refused at initialisation.",
+        "Kernels that `ringsmith compile` has made, used before the cache and NVRTC; damaged ones are refused at initialisation.",
         Apply(|c, v| path(v).map(|p| c.bundle = Some(p))),
     ),
     row(

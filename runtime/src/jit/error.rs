@@ -16,7 +16,8 @@ pub enum JitError {
     /// The bundle has no such kernel, and there is no NVRTC to make it.
     #[error(
         "kernel {kernel} for {architecture} is not in bundle {}, which has kernels for {}, nor kept, and there is no \
-         NVRTC to compile it; use a bundle that has it. {missing}", .bundle.display(), List(.holds)
+         NVRTC to compile it; compile a bundle that has it (ringsmith compile with this call's collective, ranks, type \
+         and operation, --arch {architecture}). {missing}", .bundle.display(), List(.holds)
     )]
     NotInBundle {
         /// What was looked for.

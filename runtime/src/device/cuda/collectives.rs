@@ -1,57 +1,19 @@
 //! Collectives of ranks that share a GPU: planned, proved, generated, compiled and loaded at their first
 //! call, launched at every one.
 
+use super::choice::{CAPACITIES, ExchangeSource, GpuRequest, Kernels, Key, Prepared, Sizes, Source, left};
 use super::driver::{Function, Grid};
 use super::exchange::{self, Lists, Message, Parts};
 use super::order::Order;
-use super::ranks::{self, GpuRanks, Loaded, LoadedExchange, Shape, Waiting};
+use super::ranks::{GpuRanks, Loaded, LoadedExchange, Waiting};
 use super::{DeviceMemory, GpuError, Stream};
 use crate::config::selection::Selection;
 use crate::jit::{Architecture, Jit};
-use ringsmith_compiler::emit::{Access, emit};
-use ringsmith_compiler::lower;
-use ringsmith_compiler::plan::gpu::{self, Plan};
-use ringsmith_compiler::plan::{Algorithm, Filter, candidates};
-use ringsmith_ir::diagnostic::Diagnostic;
-use ringsmith_ir::expand::expand;
-use ringsmith_ir::partition::Chunks;
-use ringsmith_ir::schedule::Protocol;
-use ringsmith_ir::types::{Collective, DataType, ReduceOp};
-use ringsmith_ir::{text, verify};
+use ringsmith_compiler::emit::Access;
+use ringsmith_compiler::plan::Filter;
+use ringsmith_ir::types::Collective;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-
-/// One collective of all ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct GpuRequest {
-    /// What is computed.
-    pub collective: Collective,
-    /// Element type.
-    pub dtype: DataType,
-    /// The operation, where something is reduced.
-    pub op: Option<ReduceOp>,
-    /// The scalar of a pre-multiplied sum, as bits of the accumulation type.
-    pub scalar_bits: u64,
-    /// The root, where there is one.
-    pub root: Option<u32>,
-    /// Elements, of the whole or of one rank's share.
-    pub count: u64,
-    /// Whether every rank's input and output are apart, at every launch.
-    pub is_apart: bool,
-}
-
-/// What a kernel is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    collective: Collective,
-    dtype: DataType,
-    op: Option<ReduceOp>,
-    root: Option<u32>,
-    algorithm: &'static str,
-    protocol: Protocol,
-    threads: u32,
-    access: u64,
-}
 
 /// Collectives on one GPU.
 pub struct Collectives {
@@ -95,10 +57,6 @@ pub struct WrongSize {
 /// The most requests whose preparation is kept. Ours: more than a training step has.
 const MOST_READY: usize = 4096;
 
-/// The messages that an exchange kernel's launches carry: few, since all of an argument is copied at every
-/// launch; and as many as an argument of 32,764 bytes (the limit of CUDA 12.1 on) has room for beside ranks.
-const CAPACITIES: [u32; 3] = [8, 64, 384];
-
 /// GPU memory from an offset on.
 #[derive(Clone, Copy)]
 pub struct DeviceSlice<'a> {
@@ -138,29 +96,35 @@ impl DeviceSlice<'_> {
     }
 }
 
-/// A collective that is ready to be launched any number of times.
-#[derive(Clone, Copy, Debug)]
-pub struct Prepared {
-    key: Key,
-    count: u64,
-    blocks: u32,
-    scalar_bits: u64,
-    /// Whether blocks are copied from where they are to where they belong, as messages of an exchange.
-    copies: bool,
+/// Kernels on the GPU, and how more of them come there.
+struct Shelf<'a> {
+    gpu: &'a GpuRanks,
+    jit: &'a Jit,
+    architecture: Architecture,
+    loaded: &'a mut BTreeMap<Key, Loaded>,
 }
 
-impl Prepared {
-    /// What is computed.
-    pub fn collective(&self) -> Collective {
-        self.key.collective
+impl Kernels for Shelf<'_> {
+    fn sizes(&self, key: &Key) -> Option<Sizes> {
+        self.loaded.get(key).map(Loaded::sizes)
     }
 
-    /// Algorithm, protocol and thread blocks, in words.
-    pub fn name(&self) -> String {
-        if self.copies {
-            return "copies".to_owned();
-        }
-        format!("{} {} {}x{}", self.key.algorithm, self.key.protocol, self.blocks, self.key.threads)
+    fn load(&mut self, key: Key, source: Source, resident: Option<u32>) -> Result<(), GpuError> {
+        let cubin = self
+            .jit
+            .kernel(&source.canonical, &source.kernel.name, &source.kernel.source, self.architecture)
+            .map_err(|error| GpuError::Compile(error.to_string()))?;
+        let loaded = self.gpu.load(source, cubin.bytes(), resident)?;
+        self.loaded.insert(key, loaded);
+        Ok(())
+    }
+
+    fn resident(&self, key: &Key) -> u32 {
+        self.loaded[key].resident()
+    }
+
+    fn lane_blocks(&self, key: &Key, wanted: u64) -> Result<u32, GpuError> {
+        self.gpu.lane_blocks(&self.loaded[key], wanted)
     }
 }
 
@@ -209,135 +173,16 @@ impl Collectives {
         if let Some(prepared) = self.ready.get(&asked) {
             return Ok(*prepared);
         }
-        let prepared = self.choose(request, alignment)?;
+        let Self { gpu, jit, architecture, loaded, selection, filters, .. } = self;
+        let filters =
+            filters.entry(request.collective).or_insert_with(|| left(selection, request.collective));
+        let mut shelf = Shelf { gpu, jit, architecture: *architecture, loaded };
+        let prepared = gpu.terms().prepare(request, alignment, filters, &mut shelf)?;
         if self.ready.len() >= MOST_READY {
             self.ready.clear();
         }
         self.ready.insert(asked, prepared);
         Ok(prepared)
-    }
-
-    fn choose(&mut self, request: &GpuRequest, alignment: u64) -> Result<Prepared, GpuError> {
-        let request = &in_bytes(request)?;
-        let size = request.dtype.size_bytes() as u64;
-        let whole = if request.collective.blocked() { u64::from(self.ranks) } else { 1 };
-        let bytes = request.count.checked_mul(size * whole).ok_or_else(|| {
-            GpuError::Argument(format!("{} elements: more bytes than 64 bits count", request.count))
-        })?;
-        let asked = gpu::Request {
-            collective: request.collective,
-            op: request.op,
-            root: request.root,
-            ranks: self.ranks,
-            bytes,
-            maps_buffers: self.gpu.has_all(),
-        };
-        let block = if request.collective.blocked() { request.count * size } else { 0 };
-        let request = &in_elements(request, alignment);
-        let access = Access::widest(alignment | block, request.dtype);
-        let mut reasons = Vec::new();
-        let selection = &self.selection;
-        let filters =
-            self.filters.entry(asked.collective).or_insert_with(|| left(selection, asked.collective));
-        let (algorithms, protocols) = filters.clone();
-        let plans = gpu::plans(&asked, &algorithms, &protocols);
-        if plans.is_empty() {
-            return Err(GpuError::Plan(nothing_left(&asked, &algorithms, &protocols)));
-        }
-        for plan in plans {
-            match self.prepare_plan(request, &plan, access) {
-                Ok(prepared) => return Ok(prepared),
-                Err(GpuError::Plan(reason) | GpuError::Argument(reason)) => {
-                    reasons.push(format!("{} {}: {reason}", plan.algorithm, plan.protocol));
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        let filters = asked_for(&algorithms, &protocols);
-        let reasons = reasons.join("; ");
-        Err(GpuError::Plan(format!("no plan of {}{filters} fits: {reasons}", request.collective)))
-    }
-
-    fn prepare_plan(
-        &mut self,
-        request: &GpuRequest,
-        plan: &Plan,
-        access: Access,
-    ) -> Result<Prepared, GpuError> {
-        let key = Key {
-            collective: request.collective,
-            dtype: request.dtype,
-            op: request.op,
-            root: request.root,
-            algorithm: plan.algorithm,
-            protocol: plan.protocol,
-            threads: plan.threads,
-            access: access as u64,
-        };
-        // How many blocks there are is decided by one kernel of all that a plan has: a rank whose memory allows
-        // wide accesses meets one whose memory does not.
-        let usual_request = in_bytes(request)?;
-        let usual = Key { access: Access::Vector as u64, dtype: usual_request.dtype, ..key };
-        if !self.loaded.contains_key(&usual) {
-            let loaded = self.load(&usual_request, plan, Access::Vector, None)?;
-            self.loaded.insert(usual, loaded);
-        }
-        if !self.loaded.contains_key(&key) {
-            let resident = self.loaded[&usual].resident();
-            let loaded = self.load(request, plan, access, Some(resident))?;
-            self.loaded.insert(key, loaded);
-        }
-        let loaded = &self.loaded[&key];
-        let chunk = loaded.chunk_bytes(request.count);
-        if chunk > loaded.largest_chunk() {
-            let most = loaded.largest_chunk();
-            return Err(GpuError::Plan(format!("messages of {chunk} bytes; it has room for {most}")));
-        }
-        let a_block = match plan.protocol {
-            Protocol::Ll => 8 * u64::from(plan.threads),
-            Protocol::Ll128 => 15 * u64::from(plan.threads),
-            Protocol::Simple => loaded.kernel().tile_bytes,
-        };
-        let blocks = self.gpu.lane_blocks(loaded, chunk.div_ceil(a_block))?;
-        // Ranks of one process may take each other's blocks where they lie, if nothing is written over them: that
-        // needs no slots, which large blocks would pass through.
-        let copies = request.collective == Collective::AllToAll
-            && plan.protocol == Protocol::Simple
-            && request.is_apart
-            && self.gpu.has_all();
-        Ok(Prepared { key, count: request.count, blocks, scalar_bits: request.scalar_bits, copies })
-    }
-
-    fn load(
-        &self,
-        request: &GpuRequest,
-        plan: &Plan,
-        access: Access,
-        resident: Option<u32>,
-    ) -> Result<Loaded, GpuError> {
-        let schedule = expand(&plan.program, &plan.arguments).map_err(refuted)?;
-        let schedule = verify::schedule(schedule).map_err(refuted)?;
-        let geometry = self.gpu.layout().geometry();
-        let (threads, unroll) = (plan.threads, plan.unroll);
-        let shape = Shape { threads, unroll, resident: resident.unwrap_or(1) };
-        let tile_bytes = u64::from(plan.threads) * u64::from(plan.unroll) * 16;
-        let options =
-            lower::Options { protocol: plan.protocol, slots: geometry.slots, slot_bytes: tile_bytes };
-        let lowered = if self.gpu.has_all() {
-            lower::lower_direct(&schedule, options)
-        } else {
-            lower::lower(&schedule, options)
-        };
-        let kernel_plan = lowered.map_err(refuted)?;
-        self.gpu.has_room(&kernel_plan)?;
-        let options = self.gpu.options(&kernel_plan, request.dtype, request.op, access, shape);
-        let kernel = emit(&kernel_plan, &options)?;
-        let canonical = text::print_kernel_plan(&kernel_plan);
-        let cubin = self
-            .jit
-            .kernel(&canonical, &kernel.name, &kernel.source, self.architecture)
-            .map_err(|error| GpuError::Compile(error.to_string()))?;
-        self.gpu.load(&kernel_plan, kernel, &options, cubin.bytes(), resident)
     }
 
     /// Puts a prepared collective on a stream, with each own rank's input and output.
@@ -460,16 +305,12 @@ impl Collectives {
     }
 
     fn load_exchange(&self, access: Access, messages: u32) -> Result<LoadedExchange, GpuError> {
-        let slots = self.gpu.layout().geometry().slots;
-        let plan = ringsmith_compiler::exchange::exchange(2, slots, ranks::exchange_tile_bytes());
-        let plan = verify::kernel_plan(plan).map_err(refuted)?;
-        let canonical = text::print_kernel_plan(&plan);
-        // Elements only say how memory is accessed: those of four bytes are the most usual.
-        let dtype = if access == Access::Element { DataType::Uint32 } else { DataType::Uint8 };
-        self.gpu.load_exchange(&plan, (dtype, access), messages, |kernel| {
-            let cubin = self.jit.kernel(&canonical, &kernel.name, &kernel.source, self.architecture);
-            cubin.map(|c| c.bytes().to_vec()).map_err(|error| GpuError::Compile(error.to_string()))
-        })
+        let ExchangeSource { canonical, kernel } = self.gpu.terms().exchange(access, messages)?;
+        let cubin = self
+            .jit
+            .kernel(&canonical, &kernel.name, &kernel.source, self.architecture)
+            .map_err(|error| GpuError::Compile(error.to_string()))?;
+        self.gpu.load_exchange(kernel, cubin.bytes())
     }
 
     /// The same, with messages that are known to be GPU memory and checked to be long enough: what each own rank
@@ -561,10 +402,6 @@ fn access(parts: &Parts) -> Access {
     }
 }
 
-fn refuted(found: Vec<Diagnostic>) -> GpuError {
-    GpuError::Plan(found.first().map_or_else(String::new, |d| d.message.clone()))
-}
-
 /// A kernel of one thread that does nothing: what any launch costs, for measurements.
 pub struct Empty(Function);
 
@@ -590,133 +427,9 @@ impl Empty {
     }
 }
 
-/// What settings leave of a collective's algorithms and protocols on GPUs.
-fn left(selection: &Selection, collective: Collective) -> (Filter, Filter) {
-    let (general, special) = (candidates(collective).iter(), gpu::special_names(collective));
-    let aliases = |a: &'static Algorithm| [a.name].into_iter().chain(a.aliases.iter().copied()).collect();
-    let names: Vec<Vec<&'static str>> =
-        special.map(|(name, _)| vec![name]).chain(general.clone().map(aliases)).collect();
-    let special = gpu::special_names(collective).flat_map(|(_, protocols)| protocols);
-    let protocols = special.chain(general.flat_map(|a| a.protocols())).copied();
-    (selection.algorithms(collective, &names).told(), selection.protocols(collective, protocols).told())
-}
-
-/// What was asked for, as the end of a sentence; nothing where all may be chosen.
-fn asked_for(algorithms: &Filter, protocols: &Filter) -> String {
-    let kinds = [("algorithms", algorithms), ("protocols", protocols)];
-    let limits = kinds.iter().filter(|(_, filter)| **filter != Filter::Any);
-    limits.map(|(kind, filter)| format!(" with {kind} {filter}")).collect()
-}
-
-/// Why there is no plan at all.
-fn nothing_left(request: &gpu::Request, algorithms: &Filter, protocols: &Filter) -> String {
-    let gpu::Request { collective, ranks, bytes, .. } = request;
-    format!(
-        "nothing can do {collective} of {bytes} bytes on GPUs{}; for {ranks} ranks there are {} (RINGSMITH_ALGO, \
-         RINGSMITH_PROTO)",
-        asked_for(algorithms, protocols),
-        gpu::choices(request)
-    )
-}
-
-/// What moves without being added up is moved as bytes: one kernel serves all types. Chunks are cut by
-/// 16-byte units, so they are the same.
-fn in_bytes(request: &GpuRequest) -> Result<GpuRequest, GpuError> {
-    if request.collective.reduces() {
-        return Ok(*request);
-    }
-    let count = request.count.checked_mul(request.dtype.size_bytes() as u64).ok_or_else(|| {
-        GpuError::Argument(format!("{} elements: more bytes than 64 bits count", request.count))
-    })?;
-    Ok(GpuRequest { dtype: DataType::Uint8, count, ..*request })
-}
-
-/// What is moved as bytes, as elements as long as memory and length allow, where they do not allow vectors.
-fn in_elements(request: &GpuRequest, alignment: u64) -> GpuRequest {
-    let bytes = request.count;
-    let is_split = request.collective.blocked() && !bytes.is_multiple_of(16);
-    if request.collective.reduces() || (alignment.is_multiple_of(16) && !is_split) {
-        return *request;
-    }
-    let elements = [DataType::Uint64, DataType::Uint32, DataType::Float16];
-    let fits = |dtype: &DataType| (alignment | bytes).is_multiple_of(dtype.size_bytes() as u64);
-    let dtype = elements.into_iter().find(fits).unwrap_or(DataType::Uint8);
-    GpuRequest { dtype, count: bytes / dtype.size_bytes() as u64, ..*request }
-}
-
-impl Loaded {
-    /// Bytes of the largest chunk of a count.
-    fn chunk_bytes(&self, count: u64) -> u64 {
-        let (plan, dtype) = self.plan_and_type();
-        let cut = Chunks::new(plan.collective, dtype, count, plan.chunks_per_block());
-        cut.largest() * dtype.size_bytes() as u64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-
-    #[test]
-    fn bytes_are_moved_as_the_longest_elements_that_memory_allows() {
-        let request = |collective, bytes| GpuRequest {
-            collective,
-            dtype: DataType::Uint8,
-            op: None,
-            scalar_bits: 0,
-            root: None,
-            count: bytes,
-            is_apart: true,
-        };
-        for (collective, bytes, alignment, dtype, count) in [
-            (Collective::AllGather, 64, 16, DataType::Uint8, 64),
-            (Collective::AllGather, 72, 256, DataType::Uint64, 9),
-            (Collective::AllGather, 12, 16, DataType::Uint32, 3),
-            (Collective::Broadcast, 13, 0, DataType::Uint8, 13),
-            (Collective::Broadcast, 32, 4, DataType::Uint32, 8),
-            (Collective::Broadcast, 32, 2, DataType::Float16, 16),
-            (Collective::Broadcast, 31, 8, DataType::Uint8, 31),
-        ] {
-            let found = in_elements(&request(collective, bytes), alignment);
-            assert_eq!((found.dtype, found.count), (dtype, count), "{collective} {bytes} {alignment}");
-        }
-    }
-
-    #[test]
-    fn settings_choose_among_what_gpus_have() {
-        let selection = |name: &str, value: &str| {
-            let (config, _) = Config::from_vars([(name.to_owned(), value.to_owned())]).expect("it is right");
-            Selection::of(&config)
-        };
-        let only = |names: &[&str]| Filter::Only(names.iter().map(|n| (*n).to_owned()).collect());
-        let all_reduce = Collective::AllReduce;
-        assert_eq!(left(&selection("NCCL_ALGO", "ring"), all_reduce), (only(&["ring"]), Filter::Any));
-        assert_eq!(
-            left(&selection("RINGSMITH_ALGO", "zero_copy"), all_reduce),
-            (only(&["zero_copy"]), Filter::Any)
-        );
-        // Broadcasts have the line protocols on GPUs, if not on CPUs.
-        assert_eq!(left(&selection("NCCL_PROTO", "LL"), Collective::Broadcast), (Filter::Any, only(&["ll"])));
-        let (algorithms, protocols) = left(&selection("NCCL_ALGO", "broadcast:nvls"), Collective::Broadcast);
-        assert_eq!(
-            (protocols, left(&Selection::default(), all_reduce)),
-            (Filter::Any, (Filter::Any, Filter::Any))
-        );
-        let request = gpu::Request {
-            collective: Collective::Broadcast,
-            op: None,
-            root: Some(0),
-            ranks: 2,
-            bytes: 8,
-            maps_buffers: false,
-        };
-        assert!(gpu::plans(&request, &algorithms, &Filter::Any).is_empty());
-        let text = nothing_left(&request, &algorithms, &Filter::Any);
-        for part in ["broadcast of 8 bytes", "with algorithms ^", "mesh (ll, ll128)", "RINGSMITH_ALGO"] {
-            assert!(text.contains(part), "{text}");
-        }
-    }
 
     #[test]
     fn an_all_to_all_is_a_message_for_every_pair_of_ranks() {

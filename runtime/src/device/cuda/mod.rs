@@ -8,18 +8,21 @@
 
 mod argument;
 mod budget;
+mod choice;
 mod collectives;
 mod driver;
 pub mod exchange;
 mod joining;
 mod layout;
+pub mod offline;
 mod order;
 mod ranks;
 mod stream;
 
 pub use argument::{Argument, Memory};
 pub use budget::Budget;
-pub use collectives::{Collectives, DeviceMessage, DeviceSlice, Empty, GpuRequest, Prepared, WrongSize};
+pub use choice::{GpuRequest, Prepared, Source, Terms};
+pub use collectives::{Collectives, DeviceMessage, DeviceSlice, Empty, WrongSize};
 pub use driver::{CudaError, Device, DeviceMemory};
 pub use exchange::Lists;
 pub use joining::{Joining, Place};

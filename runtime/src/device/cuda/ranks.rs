@@ -3,15 +3,16 @@
 use super::GpuError;
 use super::argument::{Argument, Memory};
 use super::budget::Budget;
+use super::choice::{Sizes, Source, Terms};
 use super::driver::{CudaError, Device, DeviceMemory, Function, Grid, HostMemory, PeerMemory};
 use super::exchange::{Ends, Parts, Report};
-use super::layout::{Geometry, Layout, Placement};
+use super::layout::{Geometry, Layout};
 use super::stream::Stream;
 use ringsmith_compiler::emit::{self, Access, Kernel};
 use ringsmith_ir::kernel_plan::{Counter, KernelOpKind, KernelPlan, Place};
 use ringsmith_ir::partition::Chunks;
 use ringsmith_ir::schedule::Protocol;
-use ringsmith_ir::types::{DataType, ReduceOp};
+use ringsmith_ir::types::DataType;
 use ringsmith_ir::verify::Verified;
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl Share {
 /// other up.
 pub struct GpuRanks {
     device: Arc<Device>,
-    layout: Layout,
+    terms: Terms,
     share: Share,
     own: Range<u32>,
     /// Every rank's scratch, as this GPU sees it.
@@ -81,6 +82,7 @@ pub struct Loaded {
     access: Access,
     /// The argument of a launch, but for what the call brings.
     argument: Argument,
+    sizes: Sizes,
     resident: u32,
 }
 
@@ -124,7 +126,8 @@ impl GpuRanks {
         let mirror = Arc::new(HostMemory::new(device, words)?);
         device.enroll();
         let device = Arc::clone(device);
-        Ok(Self { device, layout, share, own, base, mirror, _peers: peers, _scratch: scratch })
+        let terms = Terms { layout, local_ranks: own.len() as u32 };
+        Ok(Self { device, terms, share, own, base, mirror, _peers: peers, _scratch: scratch })
     }
 
     /// The GPU.
@@ -134,7 +137,7 @@ impl GpuRanks {
 
     /// How each rank's memory is laid out.
     pub fn layout(&self) -> &Layout {
-        &self.layout
+        &self.terms.layout
     }
 
     /// The ranks of this process.
@@ -145,52 +148,20 @@ impl GpuRanks {
     /// Whether every rank's buffers are this process's, so that ranks may read each other's input and write into
     /// each other's output.
     pub fn has_all(&self) -> bool {
-        self.own == (0..self.layout.geometry().ranks)
+        self.terms.has_all()
     }
 
-    /// Whether the communicator has the channels that a plan needs: to be asked before a kernel is compiled.
-    ///
-    /// Errors: it has not.
-    pub(super) fn has_room(&self, plan: &KernelPlan) -> Result<(), GpuError> {
-        Placement::new(plan, &self.layout).map(drop)
+    /// What kernels for this communicator depend on.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
     }
 
-    /// What a kernel for this communicator is generated with.
-    pub fn options(
-        &self,
-        plan: &KernelPlan,
-        dtype: DataType,
-        op: Option<ReduceOp>,
-        access: Access,
-        shape: Shape,
-    ) -> emit::Options {
-        let g = self.layout.geometry();
-        emit::Options {
-            dtype,
-            op: if plan.collective.reduces() { op } else { None },
-            access,
-            threads: shape.threads,
-            unroll: shape.unroll,
-            resident: shape.resident,
-            local_ranks: self.own.len() as u32,
-            max_blocks: g.max_blocks,
-            parity_bytes: g.parity_bytes(plan.protocol),
-            slot_bytes: g.slot_bytes,
-        }
-    }
-
-    /// Loads a kernel that was generated with [`Self::options`] and compiled for this GPU. A multiprocessor is
-    /// taken to hold as many of its blocks as it can, or `resident`, which ranks with unlike kernels agree on.
+    /// Loads a kernel that was generated for these terms and compiled for this GPU. A multiprocessor is taken to
+    /// hold as many of its blocks as it can, or `resident`, which ranks with unlike kernels agree on.
     ///
     /// Errors: the plan needs more than the communicator has; the driver's.
-    pub fn load(
-        &self,
-        plan: &Verified<KernelPlan>,
-        kernel: Kernel,
-        options: &emit::Options,
-        cubin: &[u8],
-        resident: Option<u32>,
-    ) -> Result<Loaded, GpuError> {
+    pub fn load(&self, source: Source, cubin: &[u8], resident: Option<u32>) -> Result<Loaded, GpuError> {
+        let Source { plan, kernel, options, sizes, .. } = source;
         if kernel.uses_peers && !self.has_all() {
             return Err(GpuError::Plan(format!(
                 "plan @{} uses peers' buffers, which other processes have",
@@ -207,21 +178,14 @@ impl GpuRanks {
         }
         let abort = self.mirror.address();
         let memory = Memory { scratch: &self.base, abort, reports: abort + 8 };
-        let argument = Argument::new(plan, &kernel, &self.layout, &memory, self.own())?;
-        Ok(Loaded {
-            function,
-            plan: plan.clone(),
-            dtype: options.dtype,
-            access: options.access,
-            argument,
-            resident,
-            kernel,
-        })
+        let argument = Argument::new(&plan, &kernel, &self.terms.layout, &memory, self.own())?;
+        let (dtype, access) = (options.dtype, options.access);
+        Ok(Loaded { function, plan, dtype, access, argument, sizes, resident, kernel })
     }
 
     /// The most blocks of a lane that a launch of the kernel can have: the same on every rank.
     pub fn most_blocks(&self, loaded: &Loaded) -> u32 {
-        let g = self.layout.geometry();
+        let g = self.terms.layout.geometry();
         let most = self.launch_blocks(loaded) / loaded.kernel.lanes;
         if loaded.plan.protocol == Protocol::Simple { most.min(g.fifo_blocks) } else { most }
     }
@@ -229,7 +193,7 @@ impl GpuRanks {
     /// The most blocks of a launch, for all lanes.
     fn launch_blocks(&self, loaded: &Loaded) -> u32 {
         let Share { budget, .. } = self.share;
-        budget.blocks(self.share.side_by_side(loaded.resident)).min(self.layout.geometry().max_blocks)
+        budget.blocks(self.share.side_by_side(loaded.resident)).min(self.terms.layout.geometry().max_blocks)
     }
 
     /// Blocks of a lane for a launch of which `wanted` would have work: within the budget.
@@ -335,7 +299,7 @@ impl GpuRanks {
 
     /// The words that blocks have left since the last [`Self::forget_waits`], with their ranks and numbers.
     fn said(&self) -> impl Iterator<Item = (u32, u32, u64)> {
-        let max_blocks = self.layout.geometry().max_blocks;
+        let max_blocks = self.terms.layout.geometry().max_blocks;
         let places = (0u32..).zip(self.own());
         let words = places.flat_map(move |(place, rank)| {
             (0..max_blocks).map(move |block| (rank, block, 1 + (place * max_blocks + block) as usize))
@@ -378,24 +342,15 @@ impl GpuRanks {
         })
     }
 
-    /// Generates, compiles with `compile` and loads the exchange kernel for lists of at most `messages`
-    /// messages, whose memory allows `access` for elements of `dtype`.
+    /// Loads the exchange kernel, which was generated for these terms and compiled for this GPU.
     ///
-    /// Errors: what generates or compiles refuses; the driver's.
+    /// Errors: the driver's.
     pub(super) fn load_exchange(
         &self,
-        plan: &Verified<KernelPlan>,
-        (dtype, access): (DataType, Access),
-        messages: u32,
-        compile: impl FnOnce(&emit::Exchange) -> Result<Vec<u8>, GpuError>,
+        kernel: emit::Exchange,
+        cubin: &[u8],
     ) -> Result<LoadedExchange, GpuError> {
-        let g = self.layout.geometry();
-        let options = self.options(plan, dtype, None, access, EXCHANGE_SHAPE);
-        let kernel = emit::exchange(plan, &options, emit::Capacity { fifos: g.fifo_blocks, messages })?;
-        if plan.slots != g.slots || kernel.tile_bytes > g.slot_bytes {
-            return Err(GpuError::Plan("the exchange plan has other slots than the communicator".to_owned()));
-        }
-        let function = Function::load(&self.device, &compile(&kernel)?, &kernel.name)?;
+        let function = Function::load(&self.device, cubin, &kernel.name)?;
         let resident = function.resident(kernel.threads)?;
         Ok(LoadedExchange { kernel, function, resident })
     }
@@ -418,11 +373,11 @@ impl GpuRanks {
         let abort = self.mirror.address();
         let (budget, side_by_side) = (self.share.budget, self.share.side_by_side(loaded.resident));
         let ends = Ends {
-            layout: &self.layout,
+            layout: &self.terms.layout,
             scratch: &self.base,
             abort,
             reports: abort + 8,
-            most_blocks: budget.exchange_blocks(side_by_side).min(self.layout.geometry().max_blocks),
+            most_blocks: budget.exchange_blocks(side_by_side).min(self.terms.layout.geometry().max_blocks),
         };
         let launch = parts.launch(&loaded.kernel, &ends, self.own.start)?;
         let grid = Grid { x: launch.blocks, y: self.own.len() as u32, threads: loaded.kernel.threads };
@@ -431,14 +386,6 @@ impl GpuRanks {
         unsafe { loaded.function.launch(grid, &launch.words, self.device.communicators() > 1, stream) }?;
         Ok(())
     }
-}
-
-/// How the exchange kernel is shaped: as copies between FIFOs run fastest.
-const EXCHANGE_SHAPE: Shape = Shape { threads: 512, unroll: 4, resident: 1 };
-
-/// Bytes of the exchange kernel's tiles.
-pub(super) fn exchange_tile_bytes() -> u64 {
-    u64::from(EXCHANGE_SHAPE.threads * EXCHANGE_SHAPE.unroll) * 16
 }
 
 /// The exchange kernel on the device.
@@ -491,7 +438,8 @@ impl Loaded {
         self.resident
     }
 
-    pub(super) fn plan_and_type(&self) -> (&KernelPlan, DataType) {
-        (&self.plan, self.dtype)
+    /// How it cuts data.
+    pub(super) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 }

@@ -29,6 +29,8 @@ pub const NAME: &str = "manifest";
 pub const FORMAT: u64 = 1;
 /// A larger manifest is none. Ours: room for fifty thousand kernels.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
+/// What a bundle's other files have together at most. Ours: room for fifteen thousand kernels.
+const MAX_TOTAL_BYTES: u64 = 1 << 30;
 /// Longer names are none. Ours: file systems take 255, and endings come after them.
 const MAX_NAME: usize = 200;
 const MAGIC: &str = "ringsmith bundle ";
@@ -148,10 +150,11 @@ impl Manifest {
 
     /// The text.
     pub(super) fn write(&self) -> String {
-        format!("{}end {}\n", self.body(), self.digest)
+        self.body() + &last_line_of(&self.digest)
     }
 
-    fn body(&self) -> String {
+    /// All but the last line.
+    pub fn body(&self) -> String {
         let mut text = format!("{MAGIC}{FORMAT}\n");
         let Generator { version, templates } = &self.generator;
         let _ = writeln!(text, "generator {version} {templates}");
@@ -175,7 +178,7 @@ impl Manifest {
     /// Reads the text.
     ///
     /// Errors: the first thing that is wrong, and the byte from which on it is.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, (u64, Fault)> {
+    pub fn read(bytes: &[u8]) -> Result<Self, (u64, Fault)> {
         let (format, first) = first_line(bytes)?;
         if format != FORMAT {
             return Err((0, Fault::Format(format)));
@@ -183,12 +186,13 @@ impl Manifest {
         let end = last_line(bytes)?;
         let (body, last) = bytes.split_at(end);
         let digest = hex(&Sha256::digest(body));
-        if last != format!("end {digest}\n").as_bytes() {
+        if last != last_line_of(&digest).as_bytes() {
             return Err((end as u64, Fault::Checksum));
         }
         let text = std::str::from_utf8(body).map_err(|e| (e.valid_up_to() as u64, Fault::Foreign))?;
         let (mut generator, mut purposes, mut entries) = (None, Vec::new(), Vec::new());
         let mut seen = BTreeSet::new();
+        let mut total: u64 = 0;
         let mut at = first;
         for (number, line) in (2..).zip(text[first..].lines()) {
             let wrong = |reason: String| (at as u64, Fault::Line { line: number, reason });
@@ -199,6 +203,12 @@ impl Manifest {
                 "for" => purposes.push(rest.to_owned()),
                 "plan" | "source" | "kernel" => {
                     let entry = read_entry(word, rest).map_err(wrong)?;
+                    total = total.saturating_add(entry.bytes);
+                    if total > MAX_TOTAL_BYTES {
+                        return Err(wrong(format!(
+                            "files of {total} bytes up to here; a bundle has at most {MAX_TOTAL_BYTES}"
+                        )));
+                    }
                     if !seen.insert(entry.path()) {
                         return Err(wrong(format!("a second {}", entry.path())));
                     }
@@ -229,6 +239,15 @@ impl Manifest {
         }
         Ok(Self { generator, purposes, entries, digest })
     }
+}
+
+/// A body with the last line that makes it whole, whatever it says.
+pub fn sealed(body: &[u8]) -> Vec<u8> {
+    [body, last_line_of(&hex(&Sha256::digest(body))).as_bytes()].concat()
+}
+
+fn last_line_of(digest: &str) -> String {
+    format!("end {digest}\n")
 }
 
 /// The number in the first line, and where the next begins.

@@ -18,7 +18,7 @@ mod check;
 pub mod manifest;
 mod write;
 
-pub use check::{Checked, CheckedKernel};
+pub use check::{Checked, CheckedKernel, CheckedText, TextKind};
 pub use write::{Contents, WriteError};
 
 use super::cache::Family;
@@ -110,6 +110,9 @@ pub enum Fault {
         /// The source.
         source_file: String,
     },
+    /// A text that is none.
+    #[error("it is no UTF-8")]
+    Encoding,
     /// A plan that cannot be read or proved.
     #[error("{0}")]
     Plan(String),
@@ -124,7 +127,7 @@ impl fmt::Display for BundleError {
         if let Some(offset) = self.offset {
             write!(f, ", byte {offset}")?;
         }
-        let remedy = "copy it again or make it anew";
+        let remedy = "copy it again or compile it anew (ringsmith compile)";
         write!(f, ": {}; {remedy}", self.fault)
     }
 }
@@ -138,7 +141,7 @@ pub struct Bundle {
     /// The very folder that was checked, whatever its path leads to later.
     handle: OwnedFd,
     manifest: Manifest,
-    /// The newest compiler's kernel of each family, as a place among the manifest's kernels.
+    /// The newest compiler's kernel of each family, as a place in the manifest.
     kernels: BTreeMap<Family, usize>,
 }
 
@@ -173,9 +176,9 @@ impl Bundle {
         let bytes = read_file(&handle, NAME, manifest::MAX_BYTES).map_err(|f| refuse(NAME, None, f))?;
         let manifest = Manifest::read(&bytes).map_err(|(at, fault)| refuse(NAME, Some(at), fault))?;
         let mut kernels: BTreeMap<Family, usize> = BTreeMap::new();
-        for (place, entry) in manifest.kernels().enumerate() {
+        for (place, entry) in manifest.entries.iter().enumerate() {
             let Kind::Kernel { family, version, .. } = &entry.kind else { continue };
-            let known = kernels.get(family).and_then(|place| manifest.kernels().nth(*place));
+            let known = kernels.get(family).map(|place| &manifest.entries[*place]);
             let is_newer = known.is_none_or(|known| match &known.kind {
                 Kind::Kernel { version: other, .. } => version > other,
                 Kind::Plan | Kind::Source => true,
@@ -217,8 +220,7 @@ impl Bundle {
     /// Errors: its file is no longer as it was when the bundle was opened.
     pub fn load(&self, family: &Family) -> Result<Option<(Version, Cubin)>, BundleError> {
         let Some(place) = self.kernels.get(family) else { return Ok(None) };
-        let Some(entry) = self.manifest.kernels().nth(*place) else { return Ok(None) };
-        let (_, version, cubin) = self.kernel_of(entry)?;
+        let (_, version, cubin) = self.kernel_of(&self.manifest.entries[*place])?;
         Ok(Some((version, cubin)))
     }
 

@@ -70,8 +70,7 @@ fn family(name: &str) -> Family {
 fn forge(bundle: &Path, change: impl FnOnce(String) -> String) {
     let text = fs::read_to_string(bundle.join("manifest")).expect("a manifest");
     let body = change(text[..text.rfind("end ").expect("a last line")].to_owned());
-    let end = hex(&Sha256::digest(&body));
-    fs::write(bundle.join("manifest"), format!("{body}end {end}\n")).expect("a manifest");
+    fs::write(bundle.join("manifest"), manifest::sealed(body.as_bytes())).expect("a manifest");
 }
 
 fn refusal(bundle: &Path) -> String {
@@ -94,7 +93,8 @@ fn what_was_written_is_read() {
     assert_eq!(files(&path).len(), 5);
     let checked = Bundle::check(&path).expect("a manifest");
     assert_eq!((checked.kernels.len(), checked.damage.len()), (2, 0));
-    assert_eq!(checked.kernels[0].plan.1, "kernel_plan @ring");
+    let plan = checked.texts.iter().find(|text| text.path == checked.kernels[0].plan).expect("its plan");
+    assert_eq!((plan.kind, &*plan.text), (TextKind::Plan, "kernel_plan @ring"));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn every_cut_of_every_file_is_refused() {
                 Err(error) => error.to_string(),
             };
             let expected = format!("bundle {}: {name}, byte {len}: it ends here", path.display());
-            assert!(damage.starts_with(&expected) && damage.contains("anew"), "{damage}");
+            assert!(damage.starts_with(&expected) && damage.contains("ringsmith compile"), "{damage}");
             let needed = name == "manifest" || name.starts_with("kernels");
             assert_eq!(Bundle::open(&path).is_err(), needed, "{name} cut at {len}");
         }
@@ -186,7 +186,7 @@ fn newer_foreign_and_absent_bundles_are_told_apart() {
     let other = written(&folder);
     forge(&other, |text| text.replace("generator 0.", "generator 77."));
     let made = refusal(&other);
-    assert!(made.contains("it was made by Ringsmith 77.") && made.contains("anew"), "{made}");
+    assert!(made.contains("it was made by Ringsmith 77.") && made.contains("compile it anew"), "{made}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn forged_manifests_are_refused() {
         let line = text.lines().find(|l| l.starts_with("plan ")).expect("a plan").to_owned();
         text + &line + "\n"
     };
-    let changes: [Change; 9] = [
+    let changes: [Change; 10] = [
         ("a duplicate", again, "a second plans/ring-"),
         ("a way out", |t| t.replace(" ring-", " ../ring-"), "no name of a file"),
         ("a hidden name", |t| t.replace(" ring-", " .ring-"), "no name of a file"),
@@ -204,6 +204,7 @@ fn forged_manifests_are_refused() {
         ("beyond 64 bits", |t| t.replacen(" 17 ", " 18446744073709551616 ", 1), "is no number of bytes"),
         ("a sign", |t| t.replacen(" 17 ", " +17 ", 1), "is no number of bytes"),
         ("an unknown line", |t| t + "run /bin/sh\n", "\"run\" begins no line"),
+        ("more than a disk", |t| t.replacen(" 17 ", " 2000000000 ", 1), "a bundle has at most 1073741824"),
         ("no generator", |t| t.replace("generator ", "for "), "there is no generator"),
         ("an empty line", |t| t + "\n", "begins no line"),
     ];
@@ -273,7 +274,7 @@ fn kernels_come_from_the_bundle_without_nvrtc() {
     assert!(matches!(error, JitError::NotInBundle { .. }), "{error}");
     let text = error.to_string();
     assert!(
-        text.contains("sm_80, sm_90") && text.contains("for sm_100") && text.contains("RINGSMITH_NVRTC"),
+        text.contains("sm_80, sm_90") && text.contains("--arch sm_100") && text.contains("RINGSMITH_NVRTC"),
         "{text}"
     );
     config.bundle = Some(folder.0.join("nowhere"));

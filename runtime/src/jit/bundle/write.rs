@@ -51,13 +51,24 @@ impl Contents {
         self.files.values().filter(|(entry, _)| matches!(entry.kind, Kind::Kernel { .. })).count()
     }
 
+    /// Files so far, and their bytes.
+    pub fn size(&self) -> (usize, u64) {
+        (self.files.len(), self.files.values().map(|(entry, _)| entry.bytes).sum())
+    }
+
+    /// Puts a plan and the source that was generated from it in, with no kernel; gives the names that they have.
+    ///
+    /// Panics: `name` is no plain word.
+    pub fn add_texts(&mut self, name: &str, plan_text: &str, source: &str) -> (String, String) {
+        assert!(check_name(name).is_ok(), "{name:?}: kernels have plain names");
+        (self.text(Kind::Plan, name, plan_text), self.text(Kind::Source, name, source))
+    }
+
     /// Puts a kernel in, with the plan and the source that it was made from. Twice the same is once.
     ///
     /// Panics: `name` is no plain word.
     pub fn add(&mut self, name: &str, plan_text: &str, source: &str, cubin: &Cubin, version: Version) {
-        assert!(check_name(name).is_ok(), "{name:?}: kernels have plain names");
-        let plan = self.text(Kind::Plan, name, plan_text);
-        let source_name = self.text(Kind::Source, name, source);
+        let (plan, source_name) = self.add_texts(name, plan_text, source);
         let architecture = cubin.architecture();
         let family = Family::new(plan_text, source, &options(architecture), architecture);
         let bytes = stored::write(&family.key(version).digest(), name, version, cubin);
@@ -80,17 +91,24 @@ impl Contents {
         self.files.insert(entry.path(), (entry, bytes));
     }
 
+    /// Whether a bundle may be written here; and whether one is there.
+    ///
+    /// Errors: something else has its name.
+    pub fn check_place(folder: &Path) -> Result<bool, WriteError> {
+        match fs::symlink_metadata(folder) {
+            Ok(_) if is_replaceable(folder) => Ok(true),
+            Ok(_) => Err(WriteError::Occupied(folder.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(WriteError::Failed { path: folder.to_owned(), source }),
+        }
+    }
+
     /// Writes the folder, whole or not at all, in the place of a bundle that is there.
     ///
     /// Errors: something else has its name; a folder or file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), WriteError> {
         let failed = |path: &Path, source| WriteError::Failed { path: path.to_owned(), source };
-        let is_there = match fs::symlink_metadata(folder) {
-            Ok(_) if is_replaceable(folder) => true,
-            Ok(_) => return Err(WriteError::Occupied(folder.to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(failed(folder, error)),
-        };
+        let is_there = Self::check_place(folder)?;
         // A link stays a link: the folder that it leads to is replaced.
         let target = if is_there {
             fs::canonicalize(folder).map_err(|e| failed(folder, e))?

@@ -1,9 +1,11 @@
 //! `show`: what a file holds, and what can be proved of it.
 
+mod bundle;
+
 use crate::arguments::ShowArguments;
 use crate::draw;
 use crate::expand;
-use crate::input::{Input, first_word};
+use crate::input::{Input, first_word, name_of};
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress};
 use crate::values::{OneOrAll, Ranks};
@@ -18,6 +20,16 @@ use std::collections::BTreeMap;
 
 /// Runs `show`.
 pub(crate) fn run(arguments: &ShowArguments) -> Result {
+    if arguments.file.is_dir() {
+        if arguments.ranks.is_some() || !arguments.parameters.set.is_empty() {
+            let flag = if arguments.ranks.is_some() { "--ranks" } else { "--set" };
+            let name = name_of(&arguments.file);
+            return Err(Failure::unusable(format_args!(
+                "{flag}: {name} is a bundle and holds no program, so there is nothing to choose"
+            )));
+        }
+        return bundle::show(&arguments.file);
+    }
     let input = Input::read(&arguments.file)?;
     let set = arguments.parameters.by_name()?;
     let mut output = Output::new();
