@@ -1,10 +1,11 @@
 //! Files that are written whole or not at all: into a new file beside the old one, which then takes its place.
 //!
 //! A full disk, or a program that is killed, leaves the old file as it was. What is no ordinary file (a
-//! device, a pipe) has nothing to be kept and is written as it is.
+//! device, a pipe) has nothing to be kept and is written as it is; a pipe that nobody reads is refused.
 
 use crate::input::name_of;
 use crate::outcome::{Failure, Result};
+use ringsmith_runtime::files;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,15 +19,16 @@ pub(crate) fn whole(path: &Path, text: &[u8]) -> Result<()> {
 
 /// Puts a text in a file's place, with the file's permissions if it was there.
 pub(crate) fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    // The name of a pipe without a place in a folder, as of process substitution, leads to no other.
+    if fs::metadata(path).is_ok_and(|old| !old.is_file()) {
+        return files::to_write(&mut OpenOptions::new(), path)?.write_all(text);
+    }
     // A link stays a link: the file that it leads to is replaced.
     let (path, old) = match fs::canonicalize(path) {
         Ok(path) => (path.clone(), Some(fs::metadata(&path)?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
         Err(error) => return Err(error),
     };
-    if old.as_ref().is_some_and(|old| !old.is_file()) {
-        return OpenOptions::new().write(true).open(&path)?.write_all(text);
-    }
     let permissions = old.map(|old| old.permissions());
     if permissions.as_ref().is_some_and(fs::Permissions::readonly) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is read-only"));

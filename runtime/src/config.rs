@@ -10,6 +10,7 @@ pub mod selection;
 pub mod table;
 pub mod tuning;
 
+use crate::files;
 use crate::log::{Level, Subsystems};
 use crate::shown::shown;
 use crate::unique_id::UniqueId;
@@ -25,6 +26,8 @@ use table::{FOREIGN, FOREIGN_PREFIXES, Read, SETTINGS, Setting};
 
 const OUR_PREFIX: &str = "RINGSMITH_";
 const NCCL_PREFIX: &str = "NCCL_";
+/// Settings whose values no message shows.
+const SECRETS: [&str; 2] = ["JOB_SECRET", "ID"];
 
 /// A network between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,14 +204,16 @@ impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, place, value, detail } = self;
         let equals = if name.is_empty() { "" } else { "=" };
-        write!(f, "{}{equals}{} ({place}): {detail}", shown(name), shown(value))
+        // A line without a name is quoted as a whole, and a setting without a value is not set.
+        let value = if value.is_empty() { "(hidden)".into() } else { shown(value) };
+        write!(f, "{}{equals}{value} ({place}): {detail}", shown(name))
     }
 }
 
 /// Every value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The values, in the order of their names. Never empty.
+    /// The values: those of the environment, then those of files in the order of their lines. Never empty.
     pub mistakes: Vec<Mistake>,
 }
 
@@ -306,11 +311,12 @@ impl Config {
             .filter_map(|name| written.iter().find(|w| w.name == *name && !w.value.is_empty()))
             .map(|w| (w.name.clone(), PathBuf::from(&w.value)))
             .collect();
-        for (name, path) in files {
-            match read_file(&path) {
-                Ok(text) => written.extend(settings_of(&path, &text, &mut mistakes)),
+        for (name, path) in &files {
+            match read_file(path) {
+                Ok(text) => written.extend(settings_of(path, &text, &mut mistakes)),
                 Err(detail) => {
                     let value = path.display().to_string();
+                    let name = name.clone();
                     mistakes.push(Mistake { name, place: Place::Environment, value, detail });
                 }
             }
@@ -320,6 +326,13 @@ impl Config {
             config.read(setting, &written, &mut mistakes, &mut warnings);
         }
         config.relate(&written, &mut mistakes);
+        // As somebody mends them.
+        mistakes.sort_by_key(|mistake| match &mistake.place {
+            Place::Environment => (0, 0),
+            Place::File { path, line } => {
+                (1 + files.iter().take_while(|(_, file)| file != path).count(), *line)
+            }
+        });
         if mistakes.is_empty() { Ok((config, warnings)) } else { Err(ConfigError { mistakes }) }
     }
 
@@ -363,11 +376,8 @@ impl Config {
                 self.set.insert(setting.name);
             }
             Err(detail) => {
-                let value = if matches!(setting.name, "JOB_SECRET" | "ID") {
-                    String::new()
-                } else {
-                    used.value.clone()
-                };
+                let is_secret = SECRETS.contains(&setting.name);
+                let value = if is_secret { String::new() } else { used.value.clone() };
                 mistakes.push(Mistake { name: used.name.clone(), place: used.place.clone(), value, detail });
             }
         }
@@ -531,7 +541,7 @@ fn read_file(path: &Path) -> Result<String, String> {
     // Far beyond any real file; a device or a log given by mistake ends here.
     const MAX_BYTES: u64 = 1 << 20;
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|e| format!("cannot be opened: {e}"))?;
+    let file = files::to_read_again(path).map_err(|e| format!("cannot be opened: {e}"))?;
     let read =
         file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|e| format!("cannot be read: {e}"))?;
     if read as u64 > MAX_BYTES { Err(format!("is longer than {MAX_BYTES} bytes")) } else { Ok(text) }
@@ -555,7 +565,9 @@ fn settings_of(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Writ
         wrong += 1;
         if wrong <= MOST_TOLD {
             let detail = "expected NAME=value, or a comment that begins with #".to_owned();
-            mistakes.push(Mistake { name: String::new(), place, value: line.to_owned(), detail });
+            let is_secret = SECRETS.iter().any(|name| line.contains(&format!("{OUR_PREFIX}{name}")));
+            let value = if is_secret { String::new() } else { line.to_owned() };
+            mistakes.push(Mistake { name: String::new(), place, value, detail });
         }
     }
     written

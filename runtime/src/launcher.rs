@@ -13,6 +13,7 @@ use crate::config::grammar::HostPort;
 use crate::error::Result;
 use crate::shown::shown;
 use crate::unique_id::UniqueId;
+use ringsmith_compiler::plan::MAX_RANKS;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::num::NonZeroU16;
@@ -94,7 +95,7 @@ pub enum LaunchError {
         /// One that is not.
         missing: &'static str,
     },
-    /// A variable's value is no number in range.
+    /// A variable's value is of no use: no number in range, no host, no port.
     #[error("{name}={}: {accepts} is needed", shown(.value))]
     Value {
         /// The variable.
@@ -102,7 +103,7 @@ pub enum LaunchError {
         /// Its value.
         value: String,
         /// What would do.
-        accepts: &'static str,
+        accepts: String,
     },
     /// A rank is not below the number of ranks.
     #[error("{rank_name}={rank} is not below {world_name}={world}; ranks count from 0")]
@@ -193,27 +194,51 @@ impl Variables<'_> {
         (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    fn number(&self, name: &'static str) -> Result<Option<u32>, LaunchError> {
+    /// A number from `least` to `most`, if the variable is set.
+    fn number(&self, name: &'static str, least: u32, most: u32) -> Result<Option<u32>, LaunchError> {
         let Some(value) = self.text(name) else { return Ok(None) };
+        // A sign would pass for a number.
         match value.parse() {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => Err(LaunchError::Value { name, value, accepts: "a number from 0" }),
+            Ok(number) if (least..=most).contains(&number) && !value.starts_with('+') => Ok(Some(number)),
+            _ => {
+                let accepts = format!("a whole number from {least} to {most}");
+                Err(LaunchError::Value { name, value, accepts })
+            }
         }
+    }
+
+    /// How many ranks, hosts or ranks of a host there are.
+    fn count(&self, name: &'static str) -> Result<Option<u32>, LaunchError> {
+        self.number(name, 1, MAX_RANKS)
+    }
+
+    /// A rank's number among all, or among those of its host.
+    fn index(&self, name: &'static str) -> Result<Option<u32>, LaunchError> {
+        self.number(name, 0, MAX_RANKS - 1)
+    }
+
+    /// Whether PMI's variables say what Slurm's say of a step.
+    fn is_pmi_of_slurm(&self) -> bool {
+        let same = |pmi: &str, slurm: &[&str]| {
+            let slurm = slurm.iter().find_map(|name| self.text(name));
+            slurm.is_some() && self.text(pmi) == slurm
+        };
+        same(PMI.rank, &[SLURM.rank]) && same(PMI.world[0], SLURM.world)
     }
 
     fn place<'a>(&self, names: &'a Names) -> Result<Option<Place<'a>>, LaunchError> {
         let world_name = names.world.iter().copied().find(|name| self.text(name).is_some());
         let partial = |set, missing| LaunchError::Partial { launcher: names.launcher, set, missing };
-        match (self.number(names.rank)?, world_name) {
+        match (self.index(names.rank)?, world_name) {
             (None, None) => Ok(None),
             (Some(_), None) => Err(partial(names.rank, names.world[0])),
             (None, Some(world_name)) => Err(partial(world_name, names.rank)),
             (Some(rank), Some(world_name)) => {
-                let world = self.number(world_name)?.expect("it was found to be set");
+                let world = self.count(world_name)?.expect("it was found to be set");
                 if rank >= world {
                     return Err(LaunchError::Range { rank_name: names.rank, rank, world_name, world });
                 }
-                let local_rank = self.number(names.local_rank)?;
+                let local_rank = self.index(names.local_rank)?;
                 Ok(Some(Place { names, rank, world, world_name, local_rank }))
             }
         }
@@ -282,11 +307,13 @@ fn innermost<'a>(variables: &Variables<'_>) -> Result<Option<Place<'a>>, LaunchE
     if variables.text("TORCHELASTIC_RUN_ID").is_some() {
         return agreeing([own, variables.place(&TORCHRUN)?]);
     }
-    let outer = match variables.place(&OPEN_MPI)? {
-        Some(place) => Some(place),
-        None => variables.place(&PMI)?,
+    let open_mpi = variables.place(&OPEN_MPI)?;
+    // Where mpirun is itself a step of Slurm, the step's PMI variables are about mpirun, as Slurm's own are.
+    let pmi = match &open_mpi {
+        Some(_) if variables.is_pmi_of_slurm() => None,
+        _ => variables.place(&PMI)?,
     };
-    let found = agreeing([own, variables.place(&TORCHRUN)?, outer])?;
+    let found = agreeing([own, variables.place(&TORCHRUN)?, open_mpi, pmi])?;
     // A batch script has Slurm's variables without being a rank; only a step has a step's number.
     // Under another launcher they describe that launcher.
     if found.is_none() && variables.text("SLURM_STEP_ID").is_some() {
@@ -352,8 +379,8 @@ fn meeting(
         Launcher::Ringsmith | Launcher::Torchrun if place.world == 1 => return on_this_host(job),
         Launcher::Ringsmith => return Err(no_meeting("without RINGSMITH_ID")),
         Launcher::Torchrun => return Err(no_meeting("without MASTER_ADDR and MASTER_PORT")),
-        Launcher::OpenMpi => variables.number("OMPI_COMM_WORLD_LOCAL_SIZE")?,
-        Launcher::Pmi => variables.number("MPI_LOCALNRANKS")?,
+        Launcher::OpenMpi => variables.count("OMPI_COMM_WORLD_LOCAL_SIZE")?,
+        Launcher::Pmi => variables.count("MPI_LOCALNRANKS")?,
         Launcher::Slurm => return slurm_meeting(variables, job, config, on_this_host, no_meeting),
     };
     if local_world.is_some_and(|local_world| local_world < place.world) {
@@ -396,11 +423,13 @@ fn master(variables: &Variables<'_>) -> Result<Option<HostPort>, LaunchError> {
         variables.text("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|v| v.eq_ignore_ascii_case("true"));
     let number = port.parse::<NonZeroU16>().ok();
     let Some(number) = number.and_then(|n| if store_has_it { n.checked_add(1) } else { Some(n) }) else {
-        let accepts = if store_has_it { "a port below 65535" } else { "a port" };
+        // Ringsmith takes the port behind the store's.
+        let most = if store_has_it { u16::MAX - 1 } else { u16::MAX };
+        let accepts = format!("a port, a whole number from 1 to {most},");
         return Err(LaunchError::Value { name: "MASTER_PORT", value: port, accepts });
     };
     let bracketed = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-    let accepts = "a host name or address";
+    let accepts = "a host name or address".to_owned();
     let address = HostPort::parse(&format!("{bracketed}:{number}"));
     address.map(Some).map_err(|_| LaunchError::Value { name: "MASTER_ADDR", value: host, accepts })
 }
@@ -413,15 +442,23 @@ fn slurm_meeting(
     on_this_host: impl Fn(Option<String>) -> Result<Meeting, LaunchError>,
     no_meeting: impl Fn(&'static str) -> LaunchError,
 ) -> Result<Meeting, LaunchError> {
-    let nodes = match variables.number("SLURM_STEP_NUM_NODES")? {
+    let nodes = match variables.count("SLURM_STEP_NUM_NODES")? {
         Some(nodes) => Some(nodes),
-        None => variables.number("SLURM_NNODES")?,
+        None => variables.count("SLURM_NNODES")?,
     };
     if nodes.is_none_or(|nodes| nodes <= 1) {
         return on_this_host(job);
     }
-    let list = variables.text("SLURM_STEP_NODELIST").or_else(|| variables.text("SLURM_JOB_NODELIST"));
-    let host = list.as_deref().and_then(first_host).ok_or(no_meeting("without a list of nodes"))?;
+    let list = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
+        .into_iter()
+        .find_map(|name| variables.text(name).map(|list| (name, list)));
+    let (name, list) = list.ok_or(no_meeting("without a list of nodes (SLURM_STEP_NODELIST)"))?;
+    let unreadable = || LaunchError::Value {
+        name,
+        value: list.clone(),
+        accepts: "a list of nodes, such as node[03-05,9],login1,".to_owned(),
+    };
+    let host = first_host(&list).ok_or_else(unreadable)?;
     let job = job.ok_or(no_meeting("without SLURM_JOB_ID"))?;
     let port = match config.port_range {
         Some(range) => range.first,
@@ -432,9 +469,8 @@ fn slurm_meeting(
             NonZeroU16::new(number).expect("20,000 and more is not 0")
         }
     };
-    let address = HostPort::parse(&format!("{host}:{port}"))
-        .map_err(|_| no_meeting("with an unreadable list of nodes"))?;
-    Ok(Meeting::Address { address, setting: "SLURM_STEP_NODELIST", job })
+    let address = HostPort::parse(&format!("{host}:{port}")).map_err(|_| unreadable())?;
+    Ok(Meeting::Address { address, setting: name, job })
 }
 
 /// The first host of a list in Slurm's grammar: `node[03-05,9]-ib,login1` gives `node03-ib`.
@@ -563,6 +599,56 @@ mod tests {
     }
 
     #[test]
+    fn numbers_out_of_range_are_named_with_what_would_do() {
+        let text = |vars: &[(&str, &str)]| detect(vars).expect_err("unusable variables").to_string();
+        for size in ["0", "16385", "4294967296", "+2", "2.0", "x"] {
+            for (rank, world) in
+                [("RINGSMITH_RANK", "RINGSMITH_WORLD"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")]
+            {
+                let told = text(&[(rank, "0"), (world, size)]);
+                assert_eq!(told, format!("{world}={size}: a whole number from 1 to 16384 is needed"));
+            }
+        }
+        let told = text(&[("PMI_RANK", "99999999999"), ("PMI_SIZE", "2")]);
+        assert_eq!(told, "PMI_RANK=99999999999: a whole number from 0 to 16383 is needed");
+        let master = |port, store: &[(&'static str, &'static str)]| {
+            let vars = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node1"), ("MASTER_PORT", port)];
+            text(&[&vars[..], store].concat())
+        };
+        for port in ["0", "70000", "-1", "http"] {
+            let needed = "a port, a whole number from 1 to 65535, is needed";
+            assert_eq!(master(port, &[]), format!("MASTER_PORT={port}: {needed}"));
+        }
+        let store = [("TORCHELASTIC_USE_AGENT_STORE", "True")];
+        assert!(master("65535", &store).contains("from 1 to 65534"), "{}", master("65535", &store));
+    }
+
+    #[test]
+    fn unreadable_lists_of_nodes_are_quoted_by_their_own_name() {
+        let step = [
+            ("SLURM_PROCID", "0"),
+            ("SLURM_NTASKS", "4"),
+            ("SLURM_JOB_ID", "4711"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_NNODES", "2"),
+        ];
+        let with = |name, list| detect(&[&step[..], &[(name, list)]].concat());
+        for name in ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"] {
+            for list in ["gpu[", "gpu[1-2", ",", "a b"] {
+                let told = with(name, list).expect_err("no list of nodes").to_string();
+                assert!(
+                    told.starts_with(&format!("{name}=")) && told.contains("such as node[03-05"),
+                    "{told}"
+                );
+            }
+            let found = with(name, "gpu[07-09]").expect("sound").expect("a launcher");
+            assert!(matches!(found.meeting, Meeting::Address { setting, .. } if setting == name));
+        }
+        let missing = detect(&step).expect_err("no list").to_string();
+        assert!(missing.contains("without a list of nodes (SLURM_STEP_NODELIST)"), "{missing}");
+    }
+
+    #[test]
     fn lists_of_nodes() {
         for (list, first) in [
             ("node1", "node1"),
@@ -594,6 +680,18 @@ mod tests {
         let both = [("RANK", "0"), ("WORLD_SIZE", "2"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
         let contradiction = text(&both);
         assert!(contradiction.contains("RANK=0 but PMI_RANK=1"), "{contradiction}");
+        let mpis = [
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("PMI_RANK", "1"),
+            ("PMI_SIZE", "3"),
+        ];
+        let contradiction = text(&mpis);
+        assert!(contradiction.contains("OMPI_COMM_WORLD_SIZE=4 but PMI_SIZE=3"), "{contradiction}");
+        // As a step of Slurm that is mpirun, whose daemons pass on what srun has set.
+        let step = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "3"), ("SLURM_STEP_ID", "0")];
+        let nested = launch(&[&mpis[..], &step].concat());
+        assert_eq!((nested.launcher, nested.rank, nested.world), (Launcher::OpenMpi, 1, 4));
         let sizes = [("RANK", "0"), ("WORLD_SIZE", "2"), ("PMI_RANK", "0"), ("PMI_SIZE", "4")];
         let contradiction = text(&sizes);
         assert!(contradiction.contains("WORLD_SIZE=2 but PMI_SIZE=4"), "{contradiction}");

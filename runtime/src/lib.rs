@@ -12,6 +12,7 @@ pub mod device;
 pub mod discover;
 pub mod error;
 pub mod fault;
+pub mod files;
 pub mod jit;
 pub mod launcher;
 pub mod log;

@@ -8,6 +8,7 @@ use crate::bootstrap::host;
 use crate::config::Config;
 use crate::config::grammar::find_name;
 use crate::error::{Error, Result};
+use crate::files;
 use std::fmt;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -137,7 +138,7 @@ pub fn install_as(config: &Config, style: Style) -> Result<()> {
         None => Box::new(std::io::stderr()),
         Some(pattern) => {
             let path = PathBuf::from(expand(pattern, &host::name(), std::process::id()));
-            let file = OpenOptions::new().create(true).append(true).open(&path);
+            let file = files::to_write(OpenOptions::new().create(true).append(true), &path);
             Box::new(file.map_err(|source| Error::File {
                 path,
                 detail: format!("cannot open the log: {source}"),

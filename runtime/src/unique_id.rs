@@ -159,7 +159,7 @@ impl UniqueId {
         if config.job_secret.is_none() {
             tracing::warn!(
                 target: "ringsmith::bootstrap",
-                "{setting}={address} has no secret: any process that reaches this port can join; RINGSMITH_JOB_SECRET adds one"
+                "the meeting at {address} ({setting}) has no secret: any process that reaches this port can join; RINGSMITH_JOB_SECRET adds one"
             );
         }
         let mut name = [0; 16];

@@ -153,9 +153,37 @@ fn secrets_are_never_shown() {
     assert!(!format!("{config:?}").contains("hunter2"));
     let text = mistakes(&[("RINGSMITH_ID", "abcd1234"), ("RINGSMITH_JOB_SECRET", "hunter2")]);
     assert!(
-        text.contains("RINGSMITH_ID=") && !text.contains("abcd1234") && !text.contains("hunter2"),
+        text.contains("RINGSMITH_ID=(hidden) (environment): ")
+            && !text.contains("abcd1234")
+            && !text.contains("hunter2"),
         "{text}"
     );
+}
+
+#[test]
+fn secrets_on_broken_lines_are_not_shown_either() {
+    let file = File::new("secret", "RINGSMITH_JOB_SECRET hunter2\nRINGSMITH_ID: abcd1234\n");
+    let text = mistakes(&[("RINGSMITH_CONF_FILE", file.path())]);
+    assert_eq!(text.matches("(hidden)").count(), 2, "{text}");
+    assert!(!text.contains("hunter2") && !text.contains("abcd1234"), "{text}");
+}
+
+#[test]
+fn mistakes_stand_in_the_order_of_lines() {
+    let first = File::new("first", "RINGSMITH_SLOTS=1\njunk\nNCCL_ALGO=rung\nRINGSMITH_INIT_TIMEOUT_S=x\n");
+    let second = File::new("second", "RINGSMITH_NET=x\nRINGSMITH_PORT_RANGE=0\n");
+    let text = mistakes(&[
+        ("NCCL_CONF_FILE", second.path()),
+        ("RINGSMITH_CONF_FILE", first.path()),
+        ("RINGSMITH_STALL_S", "x"),
+    ]);
+    let places: Vec<_> = ["(environment)".to_owned()]
+        .into_iter()
+        .chain((1..=4).map(|line| format!("({}:{line})", first.path())))
+        .chain((1..=2).map(|line| format!("({}:{line})", second.path())))
+        .map(|place| text.find(&place).unwrap_or_else(|| panic!("{place}: {text}")))
+        .collect();
+    assert!(places.is_sorted(), "{text}");
 }
 
 #[test]
@@ -209,6 +237,11 @@ fn mistakes_in_files_have_a_line() {
     let unknown = File::new("unknown", "\nNCCL_ALGOO=ring\n");
     let (_, warnings) = read(&[("NCCL_CONF_FILE", unknown.path())]).expect("only a warning");
     assert!(warnings[0].to_string().contains(":2"), "{}", warnings[0]);
+    let pipe = format!("{}.pipe", file.path());
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let refused = mistakes(&[("RINGSMITH_CONF_FILE", &pipe)]);
+    std::fs::remove_file(&pipe).expect("our pipe");
+    assert!(refused.contains("it is a pipe, and an ordinary file is needed"), "{refused}");
     for unreadable in ["/nonexistent/ringsmith", "/", "/dev/zero"] {
         let text = mistakes(&[("RINGSMITH_CONF_FILE", unreadable)]);
         assert!(text.contains("RINGSMITH_CONF_FILE"), "{text}");

@@ -2,8 +2,9 @@
 //! how it tells what became of it.
 //!
 //! A rank is the same program with a hidden flag that says which rank it is. Its standard input is one
-//! end of a socket: the first process writes the job's id into it, the rank its last word. Nothing
-//! secret stands on a command line or in an environment.
+//! end of a socket: the first process writes the job's id into it and the text of `--schedule`, which
+//! may have come from a pipe, the rank its last word. Nothing secret stands on a command line or in an
+//! environment.
 //!
 //! A rank dies with the first process, whatever kills that one: the kernel sends it a signal.
 
@@ -71,16 +72,33 @@ impl LastWord {
     }
 }
 
+/// What the first process tells every rank: the job's id, and how long the text is, with the text of
+/// `--schedule`, if there is one.
+pub(crate) fn briefing(id: &UniqueId, schedule: Option<&str>) -> Vec<u8> {
+    let text = schedule.unwrap_or_default();
+    [id.as_bytes().as_slice(), &(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
 /// A child's way back to the first process.
 pub(crate) struct Parent {
     socket: UnixStream,
 }
 
+/// What a rank has been told.
+pub(crate) struct Briefed {
+    /// The way back.
+    pub(crate) parent: Parent,
+    /// The job's id.
+    pub(crate) id: UniqueId,
+    /// The text of `--schedule`, if there is one.
+    pub(crate) schedule: Option<String>,
+}
+
 impl Parent {
-    /// Binds this process to the first one and learns the job's id from it.
+    /// Binds this process to the first one and learns the job's id and schedule from it.
     ///
     /// Errors: a first process that is gone, or was none.
-    pub(crate) fn meet(place: Place) -> crate::outcome::Result<(Self, UniqueId)> {
+    pub(crate) fn meet(place: Place) -> crate::outcome::Result<Briefed> {
         let failed = |e: io::Error| {
             Failure::world(format_args!("rank {}: the first process is gone: {e}", place.rank))
         };
@@ -97,7 +115,16 @@ impl Parent {
         socket.read_exact(&mut id).map_err(failed)?;
         let id = UniqueId::from_bytes(&id)
             .map_err(|e| Failure::unusable(format_args!("rank {}: {e}", place.rank)))?;
-        Ok((Self { socket }, id))
+        let mut len = [0; 8];
+        socket.read_exact(&mut len).map_err(failed)?;
+        let len = u64::from_le_bytes(len);
+        let mut text = String::new();
+        let read = (&socket).take(len).read_to_string(&mut text).map_err(failed)?;
+        if read as u64 != len {
+            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let schedule = (len > 0).then_some(text);
+        Ok(Briefed { parent: Self { socket }, id, schedule })
     }
 
     /// Tells what became of this rank. The first process says it for all ranks that say the same.

@@ -21,6 +21,7 @@ use ringsmith_ir::types::{Collective, ReduceOp};
 use ringsmith_runtime::bootstrap::interface;
 use ringsmith_runtime::communicator::{check_network, machine_of};
 use ringsmith_runtime::config::{Config, Warning};
+use ringsmith_runtime::launcher::Launch;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -85,14 +86,10 @@ pub(crate) enum Read<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Reads settings and files and holds the arguments against each other.
-    pub(crate) fn read(arguments: &'a RunArguments) -> Result<Read<'a>> {
+    /// Reads settings and files and holds the arguments against each other. A rank that the first process of a
+    /// run has started has the text of `--schedule` from it, `passed_on`.
+    pub(crate) fn read(arguments: &'a RunArguments, passed_on: Option<String>) -> Result<Read<'a>> {
         arguments.roots()?;
-        if arguments.schedule.as_deref() == Some(Path::new("-")) {
-            return Err(Failure::unusable(
-                "--schedule -: every rank reads the schedule, and they cannot share standard input; name a file",
-            ));
-        }
         if arguments.one_gpu && arguments.device == Device::Cpu {
             return Err(Failure::unusable("--one-gpu and --device cpu contradict each other; leave one out"));
         }
@@ -121,7 +118,13 @@ impl<'a> Job<'a> {
                 ));
             }
             Some(path) => {
-                let input = Input::read(path)?;
+                let input = match passed_on {
+                    Some(text) => Input::passed_on(path, text),
+                    None => {
+                        check_shared(arguments, path, &config)?;
+                        Input::read(path)?
+                    }
+                };
                 match own(&input, arguments, set)? {
                     Some(own) => Some(UserSchedule { input, own }),
                     None => return Ok(Read::Refused(Outcome::Unusable)),
@@ -149,6 +152,11 @@ impl<'a> Job<'a> {
     /// What the user wants to run in place of a planned schedule.
     pub(crate) fn own(&self) -> Option<&Own> {
         self.schedule.as_ref().map(|schedule| &schedule.own)
+    }
+
+    /// The text of the user's own schedule.
+    pub(crate) fn schedule_text(&self) -> Option<&str> {
+        self.schedule.as_ref().map(|schedule| schedule.input.text.as_str())
     }
 
     /// The number of ranks that the user's own schedule is for.
@@ -288,6 +296,20 @@ impl<'a> Job<'a> {
     pub(crate) fn cases(&self, ranks: u32) -> Result<Vec<Case>> {
         cases::cases(self.arguments, self.roots()?, ranks)
     }
+}
+
+/// Refuses a schedule from standard input for a rank that others have been started beside: each would have
+/// to read it.
+fn check_shared(arguments: &RunArguments, path: &Path, config: &Config) -> Result<()> {
+    if path != Path::new("-") {
+        return Ok(());
+    }
+    if arguments.rank.is_none() && Launch::detect(config).map_err(failure)?.is_none() {
+        return Ok(());
+    }
+    Err(Failure::unusable(
+        "--schedule -: every rank reads the schedule, and ranks that are started one by one cannot share standard input; name a file",
+    ))
 }
 
 /// What the file of `--schedule` holds. Mistakes of the text are drawn; then there is nothing.

@@ -4,7 +4,7 @@
 //! prints no results: rank 0 does. What ranks report is told once for all that report the same.
 
 use super::arguments::{Device, MAX_LOCAL_RANKS, RunArguments};
-use super::child::{LastWord, Place};
+use super::child::{LastWord, Place, briefing};
 use super::job::Job;
 use super::limits;
 use super::rank::failure;
@@ -23,6 +23,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,8 +80,9 @@ pub(super) fn run(job: &Job<'_>, ranks: u32) -> Result {
     let (events, inbox) = mpsc::channel();
     watch_signals(events.clone())?;
     let mut job_ranks = Ranks { started: Vec::new(), endings: Endings::default(), hurry: None, by_us: false };
+    let briefing: Arc<[u8]> = briefing(&id, job.schedule_text()).into();
     for rank in 0..ranks {
-        match start(rank, ranks, &id, &events) {
+        match start(rank, ranks, &briefing, &events) {
             Ok(started) => job_ranks.started.push(started),
             Err(error) => {
                 job_ranks.signal(Signal::KILL);
@@ -120,14 +122,13 @@ fn watch_signals(events: Sender<Event>) -> Result<()> {
 }
 
 /// Starts a rank and a thread that waits for its end.
-fn start(rank: u32, world: u32, id: &UniqueId, events: &Sender<Event>) -> io::Result<Started> {
+fn start(rank: u32, world: u32, briefing: &Arc<[u8]>, events: &Sender<Event>) -> io::Result<Started> {
     let (mut near, far) = UnixStream::pair()?;
     let place = Place { parent: std::process::id() as i32, rank, world };
     let mut child =
         Command::new(program()?).args(arguments(place)).stdin(Stdio::from(OwnedFd::from(far))).spawn()?;
     let pid = child.id();
-    let handle = own(&child).and_then(|handle| near.write_all(id.as_bytes()).map(|()| handle));
-    let handle = match handle {
+    let handle = match own(&child) {
         Ok(handle) => handle,
         Err(error) => {
             // It has heard nothing yet; it ends here.
@@ -135,8 +136,10 @@ fn start(rank: u32, world: u32, id: &UniqueId, events: &Sender<Event>) -> io::Re
             return Err(error);
         }
     };
-    let events = events.clone();
+    let (events, briefing) = (events.clone(), briefing.clone());
     let wait = move || {
+        // It may be longer than what the socket holds. A rank that ends before it has heard all says why.
+        let _ = near.write_all(&briefing);
         let word = LastWord::listen(&near);
         let status = child.wait();
         // Nobody listens once the first process has given up.

@@ -20,7 +20,7 @@ pub(crate) mod sizes;
 use crate::outcome::{Failure, Result};
 use crate::output::remark;
 use arguments::{Device, RunArguments};
-use child::{Parent, Place};
+use child::{Briefed, Parent, Place};
 use job::{Job, Read};
 use ringsmith_runtime::bootstrap::Bootstrap;
 use ringsmith_runtime::communicator::Communicator;
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
     if let Some(place) = arguments.child {
         return started(arguments, place);
     }
-    let job = match Job::read(arguments)? {
+    let job = match Job::read(arguments, None)? {
         Read::Job(job) => job,
         Read::Refused(outcome) => return Ok(outcome),
     };
@@ -85,8 +85,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result {
 
 /// Is a rank that the first process of this run has started. Its errors go there.
 fn started(arguments: &RunArguments, place: Place) -> Result {
-    let (parent, id) = Parent::meet(place)?;
-    let run = || match Job::read(arguments)? {
+    let Briefed { parent, id, schedule } = Parent::meet(place)?;
+    let run = || match Job::read(arguments, schedule)? {
         Read::Refused(outcome) => Ok(outcome),
         Read::Job(job) => {
             install_log(&job)?;

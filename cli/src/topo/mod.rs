@@ -89,7 +89,7 @@ fn described(path: &Path) -> Result<Option<Described>> {
             names.join(", ")
         )));
     }
-    let input = Input::read(path)?;
+    let input = Input::read_as(path, "a description of a machine")?;
     let stem = match path.file_stem() {
         Some(stem) if input.path.is_some() => stem.to_string_lossy().into_owned(),
         _ => input.name.clone(),

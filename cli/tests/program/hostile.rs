@@ -26,7 +26,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("hostile::proofs_show_progress_on_a_terminal", proofs_show_progress_on_a_terminal),
         Trial::test("hostile::what_is_no_schedule_is_refused", what_is_no_schedule_is_refused),
         Trial::test("hostile::full_devices_are_reported", full_devices_are_reported),
+        Trial::test("hostile::a_schedule_may_come_from_a_pipe", a_schedule_may_come_from_a_pipe),
         Trial::test("hostile::ranks_share_no_standard_input", ranks_share_no_standard_input),
+        Trial::test("hostile::pipes_without_another_end", pipes_without_another_end),
         Trial::test("hostile::one_gpu_is_no_cpu", one_gpu_is_no_cpu),
         Trial::test("hostile::too_few_open_files_are_told_once", too_few_open_files_are_told_once),
         Trial::test(
@@ -38,10 +40,72 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
+/// Read once, by the first process: a pipe gives its text to one reader.
+fn a_schedule_may_come_from_a_pipe() -> Result<(), Failed> {
+    let text = std::fs::read(crate::program::samples().join("ring_all_reduce.sched"))?;
+    let line = "run all_reduce --ranks 3 -b 64 -e 64 -n 1 --schedule";
+    // Longer than a socket between processes holds.
+    let long = [&text[..], b"\n// ", &vec![b'x'; 4 << 20]].concat();
+    for text in [&text, &long] {
+        let done = run_with(line.split(' ').chain(["-"]), text);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{}", done.stdout);
+        assert!(done.stdout.contains("# Wrong elements: 0 OK"), "{}", done.stdout);
+    }
+    let folder = Folder::new("schedule-pipe");
+    let pipe = folder.pipe("pipe");
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, text)
+    });
+    let done = run(line.split(' ').map(OsStr::new).chain([pipe.as_os_str()]));
+    writer.join().expect("it writes")?;
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{}", done.stdout);
+    assert!(done.stdout.contains("# Wrong elements: 0 OK"), "{}", done.stdout);
+    Ok(())
+}
+
 fn ranks_share_no_standard_input() -> Result<(), Failed> {
-    let done = run_with(["run", "all_reduce", "--schedule", "-", "-e", "8", "-n", "1"], b"");
-    assert_eq!(done.status, 2, "{}", done.stderr);
-    assert!(done.stderr.contains("cannot share standard input; name a file"), "{}", done.stderr);
+    let line = "run all_reduce --schedule - -e 8 -n 1";
+    let by_hand = run_with(line.split(' ').chain("--rank 0 --world 2 --root 127.0.0.1:9".split(' ')), b"");
+    let mut launched = command(line.split(' '));
+    launched.envs([("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")]);
+    for done in [by_hand, launched.output()?.into()] {
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{}", done.stderr);
+        assert!(done.stderr.contains("cannot share standard input; name a file"), "{}", done.stderr);
+    }
+    Ok(())
+}
+
+/// Nobody reads or writes them: an ordinary open would wait for ever.
+fn pipes_without_another_end() -> Result<(), Failed> {
+    let folder = Folder::new("pipes");
+    let pipe = folder.pipe("pipe").to_string_lossy().into_owned();
+    let written = "it is a pipe that nobody writes to";
+    let read = "it is a pipe that nobody reads";
+    for (line, why) in [
+        ("verify PIPE", written),
+        ("run all_reduce --schedule PIPE", written),
+        ("topo --topo PIPE", written),
+        ("plan all_reduce -o PIPE", read),
+        ("topo --topo dgx1v --svg PIPE", read),
+        ("simulate all_reduce --trace PIPE", read),
+    ] {
+        let done = run(line.replace("PIPE", &pipe).split(' '));
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{line}: {}", done.stderr);
+        assert!(done.stderr.contains(&format!("{pipe}: {why}")), "{line}: {}", done.stderr);
+    }
+    for (name, why) in [
+        ("RINGSMITH_CONF_FILE", "it is a pipe, and an ordinary file is needed"),
+        ("RINGSMITH_DEBUG_FILE", read),
+    ] {
+        let done = Done::from(command(["run", "all_reduce"]).env(name, &pipe).output()?);
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{name}: {}", done.stderr);
+        assert!(
+            done.stderr.contains(&format!("{name}={pipe}")) && done.stderr.contains(why),
+            "{}",
+            done.stderr
+        );
+    }
     Ok(())
 }
 
@@ -192,9 +256,7 @@ fn id_files_of_other_sizes() -> Result<(), Failed> {
     }
     let done = started(&folder.0)?;
     assert!(done.status == 2 && done.stderr.contains("folder"), "{}", done.stderr);
-    let pipe = folder.0.join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status()?.success());
-    let done = started(&pipe)?;
+    let done = started(&folder.pipe("pipe"))?;
     assert!(done.status == 2 && done.stderr.contains("no ordinary file"), "{}", done.stderr);
     Ok(())
 }

@@ -99,6 +99,14 @@ impl Folder {
         std::fs::write(&path, text).expect("a file in a folder of our own");
         path
     }
+
+    /// Makes a named pipe and returns its name.
+    pub(crate) fn pipe(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        let made = Command::new("mkfifo").arg(&path).status().expect("there is mkfifo");
+        assert!(made.success(), "a pipe in a folder of our own");
+        path
+    }
 }
 
 impl Drop for Folder {

@@ -377,7 +377,7 @@ pub const SETTINGS: &[Setting] = &[
         "DEBUG_FILE",
         "a file, `%h` host, `%p` process",
         "standard error",
-        "Where the log goes.",
+        "Where the log goes; a pipe needs a reader.",
         Apply(|c, v| path(v).map(|_| c.debug_file = Some(v.to_owned()))),
     )
     .nccl("NCCL_DEBUG_FILE"),
