@@ -122,7 +122,7 @@ pub(crate) struct Selection {
     #[arg(long, allow_hyphen_values = true, value_name = "LIST")]
     pub(crate) proto: Option<String>,
     /// Channels [default: the best number]
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::whole(1, 64u32))]
     pub(crate) channels: Option<u32>,
 }
 
@@ -133,13 +133,13 @@ pub(crate) struct Place {
     #[arg(long, value_name = "FILE|NAME|auto")]
     pub(crate) topo: Vec<PathBuf>,
     /// Number of ranks: on each host, or of GPUs in all [default: 2, or all GPUs]
-    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, value_parser = values::whole(1, MAX_RANKS))]
     pub(crate) ranks: Option<u32>,
     /// Number of hosts, or how many of the machine there are
-    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = values::whole(1, MAX_RANKS))]
     pub(crate) nodes: u32,
     /// Cores of a host [default: as many as this one has]
-    #[arg(long, allow_hyphen_values = true, conflicts_with = "topo", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, allow_hyphen_values = true, conflicts_with = "topo", value_parser = values::whole(1, u32::MAX))]
     pub(crate) cores: Option<u32>,
 }
 
@@ -185,7 +185,7 @@ impl Parameters {
 #[derive(Args, Debug)]
 pub(crate) struct Fifos {
     /// Slots of a FIFO that the kernel plan is proved with
-    #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = Config::default().slots, value_parser = clap::value_parser!(u32).range(2..=64))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = Config::default().slots, value_parser = values::whole(2, 64u32))]
     pub(crate) slots: u32,
 }
 
@@ -221,14 +221,14 @@ pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) load: Load,
     /// Root of a rooted collective
-    #[arg(long, allow_hyphen_values = true, default_value_t = 0)]
+    #[arg(long, allow_hyphen_values = true, default_value_t = 0, value_parser = values::whole(0, u32::MAX))]
     pub(crate) root: u32,
     #[command(flatten)]
     pub(crate) selection: Selection,
     /// Says why: every plan considered, with its predicted time
     #[arg(long)]
     pub(crate) explain: bool,
-    /// Writes the schedule here and not to standard output
+    /// Writes the schedule here and not to standard output, which is `-`
     #[arg(short, long, allow_negative_numbers = true, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -240,7 +240,7 @@ pub(crate) struct TopoArguments {
     #[arg(long, default_value = "auto", value_name = "FILE|NAME|auto")]
     pub(crate) topo: Vec<PathBuf>,
     /// How many of it there are
-    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_NODES)))]
+    #[arg(long, allow_hyphen_values = true, default_value_t = 1, value_parser = values::whole(1, MAX_NODES))]
     pub(crate) nodes: u32,
     /// Writes the description here, as NCCL's XML if the name ends in .xml, else as .topo
     #[arg(long, value_name = "FILE")]
@@ -264,17 +264,17 @@ pub(crate) struct SimulateArguments {
     #[command(flatten)]
     pub(crate) load: Load,
     /// Root of a rooted collective [default: 0]
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, allow_hyphen_values = true, value_parser = values::whole(0, u32::MAX))]
     pub(crate) root: Option<u32>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
     #[command(flatten)]
     pub(crate) selection: Selection,
     /// Has ranks enter the call at moments that are drawn with this number [default: all at once]
-    #[arg(long, allow_hyphen_values = true, value_name = "N")]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::whole(0, u64::MAX))]
     pub(crate) seed: Option<u64>,
     /// Within how many microseconds they then enter
-    #[arg(long, allow_hyphen_values = true, requires = "seed", value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000_000))]
+    #[arg(long, allow_hyphen_values = true, requires = "seed", value_name = "US", default_value_t = 10, value_parser = values::whole(0, 1_000_000_000u32))]
     pub(crate) skew: u32,
     /// Writes every op with its times, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE.json")]
@@ -293,10 +293,10 @@ pub(crate) struct ExpandArguments {
     /// The program; `-` reads standard input
     pub(crate) file: PathBuf,
     /// Number of ranks
-    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, value_parser = values::whole(1, MAX_RANKS))]
     pub(crate) ranks: u32,
     /// Root of a rooted collective [default: 0]
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, allow_hyphen_values = true, value_parser = values::whole(0, u32::MAX))]
     pub(crate) root: Option<u32>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
@@ -326,7 +326,7 @@ pub(crate) struct VerifyArguments {
     #[arg(long, allow_hyphen_values = true, value_name = "N|A..B")]
     pub(crate) ranks: Option<Ranks>,
     /// Root of rooted collectives
-    #[arg(long, allow_hyphen_values = true, value_name = "R|all", default_value = "all")]
+    #[arg(long, allow_hyphen_values = true, value_name = "R|all", default_value = "all", value_parser = values::root)]
     pub(crate) root: OneOrAll<u32>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
@@ -343,7 +343,7 @@ pub(crate) struct LowerArguments {
     /// The program or schedule; `-` reads standard input
     pub(crate) file: PathBuf,
     /// Number of ranks; may be left out for a schedule
-    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, value_parser = values::whole(1, MAX_RANKS))]
     pub(crate) ranks: Option<u32>,
     /// Size of the larger side of the data
     #[arg(long, allow_hyphen_values = true, value_name = "SIZE", value_parser = values::size)]
@@ -352,7 +352,7 @@ pub(crate) struct LowerArguments {
     #[arg(long, allow_hyphen_values = true, value_name = "TYPE", value_parser = values::name::<DataType>())]
     pub(crate) dtype: DataType,
     /// Root of a rooted collective [default: 0]
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, allow_hyphen_values = true, value_parser = values::whole(0, u32::MAX))]
     pub(crate) root: Option<u32>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,

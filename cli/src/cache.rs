@@ -1,10 +1,11 @@
 //! `cache`: the compiled kernels that are kept on disk.
 
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::{Output, harmless, remark};
+use crate::output::{Output, remark};
 use clap::{Args, Subcommand};
 use ringsmith_runtime::config::Config;
 use ringsmith_runtime::jit::cache::{Cache, CacheEntry, CacheError, Cleared};
+use ringsmith_runtime::shown::escaped;
 use serde::Serialize;
 
 /// Arguments of `cache`.
@@ -55,7 +56,7 @@ pub(crate) fn run(arguments: &CacheArguments) -> Result {
             let Cleared { kernels, bytes } = cache.clear().map_err(|error| failed(&error))?;
             let folder = cache.folder().display().to_string();
             let kernels = counted(kernels);
-            output.line(format_args!("removed {kernels}, {bytes} bytes, from {}", harmless(&folder)))?;
+            output.line(format_args!("removed {kernels}, {bytes} bytes, from {}", escaped(&folder)))?;
             Outcome::Done
         }
     };
@@ -85,7 +86,7 @@ fn list(cache: &Cache, json: bool, output: &mut Output) -> Result {
     if !json {
         let (number, bytes) = (entries.len() as u64, entries.iter().map(|entry| entry.bytes).sum::<u64>());
         let folder = cache.folder().display().to_string();
-        output.line(format_args!("{}, {bytes} bytes, in {}", counted(number), harmless(&folder)))?;
+        output.line(format_args!("{}, {bytes} bytes, in {}", counted(number), escaped(&folder)))?;
     }
     Ok(Outcome::Done)
 }
@@ -107,7 +108,7 @@ fn line(entry: &CacheEntry, output: &mut Output) -> Result<()> {
     match &entry.kernel {
         Ok(kept) => output.line(format_args!(
             "{:<32} {:<7} {:<5} {:>9} {file}",
-            harmless(&kept.name),
+            escaped(&kept.name),
             kept.cubin.architecture().to_string(),
             kept.version.to_string(),
             entry.bytes
@@ -122,7 +123,7 @@ fn verify(cache: &Cache, output: &mut Output) -> Result {
     for entry in &entries {
         if let Err(damage) = &entry.kernel {
             damaged += 1;
-            output.line(format_args!("{}: {damage}", harmless(&entry.path.display().to_string())))?;
+            output.line(format_args!("{}: {damage}", escaped(&entry.path.display().to_string())))?;
         }
     }
     let sound = counted(entries.len() as u64 - damaged);

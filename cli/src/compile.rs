@@ -16,13 +16,13 @@ use ringsmith_runtime::device::cuda::offline::{self, Purpose, Wanted, usual_mult
 use ringsmith_runtime::device::cuda::{GpuError, Terms};
 use ringsmith_runtime::jit::bundle::{Contents, WriteError};
 use ringsmith_runtime::jit::{Architecture, Jit, JitError, Nvrtc};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The most ranks. Ours: GPUs of a host, several times over.
 const MAX_RANKS: u32 = 64;
 /// The most multiprocessors. Ours: several times what any GPU has.
-const MAX_MULTIPROCESSORS: i64 = 1024;
+const MAX_MULTIPROCESSORS: u32 = 1024;
 
 /// Arguments of `compile`.
 #[derive(Args, Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct CompileArguments {
     #[arg(long, allow_hyphen_values = true, value_name = "OP|all", default_value = "sum", value_parser = values::name::<OneOrAll<ReduceOp>>())]
     op: OneOrAll<ReduceOp>,
     /// Root of a rooted collective
-    #[arg(short = 'r', long, allow_hyphen_values = true, value_name = "R|all", default_value = "0")]
+    #[arg(short = 'r', long, allow_hyphen_values = true, value_name = "R|all", default_value = "0", value_parser = values::root)]
     root: OneOrAll<u32>,
     /// What buffers' addresses are multiples of, in bytes: 16, 8, 4, 2 or 1
     #[arg(long, allow_hyphen_values = true, value_name = "BYTES", default_value_t = 16, value_parser = alignment)]
@@ -67,10 +67,10 @@ pub(crate) struct CompileArguments {
     #[arg(long)]
     one_gpu: bool,
     /// How many processes share a GPU
-    #[arg(long, allow_hyphen_values = true, value_name = "N", default_value_t = 1, conflicts_with = "one_gpu", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", default_value_t = 1, conflicts_with = "one_gpu", value_parser = values::whole(1, MAX_RANKS))]
     ranks_per_gpu: u32,
     /// Multiprocessors of the GPU [default: those of the architecture's usual one]
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_MULTIPROCESSORS))]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::whole(1, MAX_MULTIPROCESSORS))]
     multiprocessors: Option<u32>,
     /// Writes plans and sources alone, which needs no NVRTC
     #[arg(long)]
@@ -90,6 +90,11 @@ fn alignment(text: &str) -> std::result::Result<u64, String> {
 
 /// Runs `compile`.
 pub(crate) fn run(arguments: &CompileArguments) -> Result {
+    if arguments.output == Path::new("-") {
+        return Err(Failure::unusable(
+            "--output -: a bundle is a folder, which standard output cannot hold; name one",
+        ));
+    }
     check(arguments)?;
     let (mut config, warnings) = Config::from_env().map_err(Failure::unusable)?;
     warnings.iter().for_each(|warning| remark(format_args!("warning: {warning}")));

@@ -40,6 +40,9 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(message) => {
+            if let Some(text) = complaint::about_value(&message) {
+                return ended_by(Failure::unusable(text)).code().into();
+            }
             let is_mistake = message.use_stderr();
             // Help and version are results, on standard output; mistakes go to standard error.
             let printed = complaint::about(message).print().and_then(|()| io::stdout().flush());

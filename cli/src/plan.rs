@@ -16,6 +16,7 @@ use ringsmith_runtime::config::grammar::NameFilter;
 use ringsmith_runtime::config::table::{algorithm_list, protocol_list};
 use ringsmith_runtime::shown::shown;
 use std::fmt;
+use std::path::Path;
 
 /// Up to this many ranks, an explanation proves the plan whole. Ours: that takes a moment.
 const EXPLAINED_RANKS: u32 = 64;
@@ -52,8 +53,8 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     if let Some(schedule) = proof.schedule().filter(|_| wanted) {
         let text = text::print_schedule(schedule);
         match &arguments.output {
-            Some(path) => written::whole(path, text.as_bytes())?,
-            None => output.text(&text)?,
+            Some(path) if path != Path::new("-") => written::whole(path, text.as_bytes())?,
+            Some(_) | None => output.text(&text)?,
         }
     }
     output.flush()?;

@@ -5,29 +5,37 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use ringsmith_ir::expand::MAX_RANKS;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use ringsmith_runtime::config::grammar;
-use ringsmith_runtime::shown::{short, shown};
+use ringsmith_runtime::shown::short;
 use std::ffi::OsStr;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
 /// Reads a size in bytes, as settings have it: `8`, `64K`, `1M`, `1G`, in powers of two.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let expected =
-        format!("{} is not a size; expected bytes, such as 8, 64K, 1M or 1G, below 2^64", shown(text));
+pub(crate) fn size(text: &str) -> Result<u64, &'static str> {
+    let expected = "expected a size in bytes, such as 8, 64K, 1M or 1G, below 2^64";
     // A sign would pass for a number.
     if text.starts_with('+') { Err(expected) } else { grammar::bytes(text).map_err(|_| expected) }
 }
 
 /// Reads a whole number within bounds.
-pub(crate) fn count(least: u64, most: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
-    move |text| match text.parse() {
-        Ok(count) if (least..=most).contains(&count) && !text.starts_with('+') => Ok(count),
-        _ if most == u64::MAX => {
-            Err(format!("{} is not a whole number from {least} on, below 2^64", shown(text)))
-        }
-        _ => Err(format!("{} is not a whole number from {least} to {most}", shown(text))),
+pub(crate) fn whole<T: TryFrom<u64>>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    u64: From<T>,
+{
+    let (least, most) = (u64::from(least), u64::from(most));
+    move |text| {
+        let number = text.parse().ok().filter(|n| (least..=most).contains(n) && !text.starts_with('+'));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match most {
+            u64::MAX => format!("expected a whole number from {least} on, below 2^64"),
+            most => format!("expected a whole number from {least} to {most}"),
+        })
     }
+}
+
+/// Reads a rank or `all`.
+pub(crate) fn root(text: &str) -> Result<OneOrAll<u32>, &'static str> {
+    text.parse().map_err(|_| "expected a rank, a whole number from 0, or `all`")
 }
 
 /// A size as [`size`] reads it, in the largest unit that divides it.
@@ -130,9 +138,9 @@ impl FromStr for Root {
         if text.contains(':') {
             return Ok(Self::Address(text.to_owned()));
         }
-        text.parse()
-            .map(Self::Rank)
-            .map_err(|_| "expected a rank, `all`, or the HOST:PORT where ranks meet".to_owned())
+        text.parse().map(Self::Rank).map_err(|_| {
+            "expected a rank, a whole number from 0, or `all`, or the HOST:PORT where ranks meet".to_owned()
+        })
     }
 }
 

@@ -10,6 +10,42 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+/// Refuses files that one command cannot write beside its table on standard output, before it writes any:
+/// `-`, and one file under two flags.
+pub(crate) fn apart(files: &[(&str, Option<&Path>)]) -> Result<()> {
+    let mut places: Vec<(&str, PathBuf)> = Vec::new();
+    for (flag, path) in files.iter().filter_map(|(flag, path)| Some((flag, (*path)?))) {
+        if path == Path::new("-") {
+            return Err(Failure::unusable(format_args!(
+                "{flag} -: standard output has what the command prints; name a file (./- is one of that name)"
+            )));
+        }
+        // What is no ordinary file, /dev/null say, can be written twice.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            continue;
+        }
+        let place = place(path);
+        if let Some((other, _)) = places.iter().find(|(_, earlier)| *earlier == place) {
+            return Err(Failure::unusable(format_args!(
+                "{other} and {flag} name one file, {}: give each its own",
+                name_of(path)
+            )));
+        }
+        places.push((flag, place));
+    }
+    Ok(())
+}
+
+/// Where a file is or will be, whatever names lead there.
+fn place(path: &Path) -> PathBuf {
+    let in_its_folder = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    fs::canonicalize(path).ok().or_else(in_its_folder).unwrap_or_else(|| path.to_owned())
+}
+
 /// Writes a file that the user named.
 ///
 /// Errors: a file that cannot be written, by its name.

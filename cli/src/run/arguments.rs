@@ -37,13 +37,13 @@ pub(crate) struct RunArguments {
     #[arg(short = 'e', long, allow_hyphen_values = true, value_name = "SIZE", default_value = "64M", value_parser = values::size)]
     pub(crate) max: u64,
     /// From one size to the next
-    #[arg(short = 'f', long, allow_hyphen_values = true, value_name = "TIMES", default_value_t = 8, value_parser = values::count(2, u64::MAX))]
+    #[arg(short = 'f', long, allow_hyphen_values = true, value_name = "TIMES", default_value_t = 8, value_parser = values::whole(2, u64::MAX))]
     pub(crate) factor: u64,
     /// Calls that are timed together
-    #[arg(short = 'n', long, allow_hyphen_values = true, default_value_t = 20, value_parser = values::count(1, MAX_ITERS))]
+    #[arg(short = 'n', long, allow_hyphen_values = true, default_value_t = 20, value_parser = values::whole(1, MAX_ITERS))]
     pub(crate) iters: u64,
     /// Calls before timing starts
-    #[arg(short = 'w', long, allow_hyphen_values = true, default_value_t = 5, value_parser = values::count(0, MAX_ITERS))]
+    #[arg(short = 'w', long, allow_hyphen_values = true, default_value_t = 5, value_parser = values::whole(0, MAX_ITERS))]
     pub(crate) warmup: u64,
     /// Whether results are checked
     #[arg(short = 'c', long, allow_hyphen_values = true, value_name = "0|1", default_value = "1", action = ArgAction::Set, value_parser = zero_or_one)]
@@ -62,13 +62,13 @@ pub(crate) struct RunArguments {
     pub(crate) inplace: InPlace,
 
     /// Local processes to start [default: 2, what the launcher started, or what the schedule is for]
-    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LOCAL_RANKS)), conflicts_with_all = ["rank", "world"])]
+    #[arg(long, allow_hyphen_values = true, value_parser = values::whole(1, MAX_LOCAL_RANKS), conflicts_with_all = ["rank", "world"])]
     pub(crate) ranks: Option<u32>,
     /// Which rank this process is, where several hosts take part without a launcher
-    #[arg(long, allow_hyphen_values = true, value_name = "R", requires = "world")]
+    #[arg(long, allow_hyphen_values = true, value_name = "R", requires = "world", value_parser = values::whole(0, MAX_RANKS - 1))]
     pub(crate) rank: Option<u32>,
     /// How many ranks there are on all hosts together
-    #[arg(long, allow_hyphen_values = true, value_name = "N", requires = "rank", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", requires = "rank", value_parser = values::whole(1, MAX_RANKS))]
     pub(crate) world: Option<u32>,
     /// File on a shared file system through which rank 0 passes the job's id to the others
     #[arg(long, allow_negative_numbers = true, value_name = "FILE", requires = "rank")]

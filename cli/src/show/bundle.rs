@@ -3,12 +3,13 @@
 use super::{field, tally};
 use crate::input::name_of;
 use crate::outcome::{Failure, Outcome, Result};
-use crate::output::{Output, Progress, harmless, remark};
+use crate::output::{Output, Progress, remark};
 use crate::verify::counted;
 use ringsmith_ir::text;
 use ringsmith_ir::verify;
 use ringsmith_runtime::jit::Bundle;
 use ringsmith_runtime::jit::bundle::{Checked, CheckedText, TextKind};
+use ringsmith_runtime::shown::escaped;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -26,7 +27,7 @@ pub(super) fn show(folder: &Path) -> Result {
     let manifest = bundle.manifest();
     output.line(format_args!("bundle {}", name_of(folder)))?;
     for purpose in &manifest.purposes {
-        field(&mut output, "for", harmless(purpose))?;
+        field(&mut output, "for", escaped(purpose))?;
     }
     field(&mut output, "made by", format_args!("Ringsmith {}", manifest.generator.name()))?;
     let plans: Vec<&CheckedText> = texts.iter().filter(|text| text.kind == TextKind::Plan).collect();
@@ -88,7 +89,7 @@ fn described(text: &str) -> std::result::Result<Vec<(&'static str, String)>, Str
         return Err(format!("it has {} bytes; plans of at most {MAX_PLAN_BYTES} are proved", text.len()));
     }
     let first = |found: Vec<ringsmith_ir::diagnostic::Diagnostic>| {
-        found.first().map_or_else(String::new, |d| harmless(&d.message).into_owned())
+        found.first().map_or_else(String::new, |d| escaped(&d.message).into_owned())
     };
     let plan = text::parse_kernel_plan(text).map_err(first)?;
     let mut protocols: BTreeMap<&str, usize> = BTreeMap::new();

@@ -58,6 +58,7 @@ impl Simulated<'_> {
 
 /// Runs `simulate`.
 pub(crate) fn run(arguments: &SimulateArguments) -> Result {
+    written::apart(&[("--trace", arguments.trace.as_deref()), ("--html", arguments.html.as_deref())])?;
     let named = match subject::named(arguments)? {
         Ok(named) => named,
         Err(outcome) => return Ok(outcome),

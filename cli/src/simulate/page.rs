@@ -2,8 +2,8 @@
 //! path. The page is a template (`templates/src/timeline.html.tera`); this fills it in.
 
 use super::{Simulated, text, trace};
-use crate::output::harmless;
 use ringsmith_compiler::simulate::Unit;
+use ringsmith_runtime::shown::escaped;
 use ringsmith_templates::TIMELINE;
 use serde_json::json;
 use tera::{Context, Tera};
@@ -13,8 +13,8 @@ use tera::{Context, Tera};
 pub(super) fn of(simulated: &Simulated<'_>) -> String {
     let timeline = simulated.timeline;
     let mut context = Context::new();
-    context.insert("plan", &harmless(&simulated.subject.name));
-    context.insert("machine", &harmless(&simulated.machine));
+    context.insert("plan", &escaped(&simulated.subject.name));
+    context.insert("machine", &escaped(&simulated.machine));
     context.insert("bytes", &crate::values::print_size(simulated.bytes));
     context.insert("dtype", simulated.arguments.load.dtype.name());
     context.insert("total", &format!("{:.3}", simulated.total_us()));
@@ -24,7 +24,7 @@ pub(super) fn of(simulated: &Simulated<'_>) -> String {
     let share = |ns: f64| if timeline.total_ns > 0.0 { 100.0 * ns / timeline.total_ns } else { 0.0 };
     let parts = timeline.parts.iter().map(|part| {
         json!({
-            "what": harmless(&part.what),
+            "what": escaped(&part.what),
             "amount": format!("{:.3} us", part.ns / 1e3),
             "percent": format!("{:.1}", share(part.ns)),
         })
@@ -35,7 +35,7 @@ pub(super) fn of(simulated: &Simulated<'_>) -> String {
             Unit::Bytes => format!("{:.3} MB", usage.carried / 1e6),
             Unit::Work => format!("{:.3} us", usage.carried / 1e3),
         };
-        json!({ "what": harmless(&usage.name), "amount": amount, "percent": format!("{:.1}", 100.0 * usage.share) })
+        json!({ "what": escaped(&usage.name), "amount": amount, "percent": format!("{:.1}", 100.0 * usage.share) })
     });
     context.insert("usage", &usage.collect::<Vec<_>>());
     // `<` could end the script.

@@ -1,9 +1,9 @@
 //! Rings and trees as people read them.
 
 use super::text::counted;
-use crate::output::harmless;
 use ringsmith_compiler::channels::{Channel, Channels};
 use ringsmith_ir::topology::{Machine, Topology};
+use ringsmith_runtime::shown::escaped;
 use std::fmt::Write;
 
 /// The most ways of a machine that are listed. Ours: half a screen.
@@ -40,13 +40,13 @@ pub(super) fn of(text: &mut String, topology: &Topology, channels: &Channels) {
             let times = if *count > 1 { format!(", {count} times") } else { String::new() };
             let only = if *is_tree { "" } else { ", no tree" };
             let line = format!("{of}{}: {}{times}{only}", kinds(way), way_of(machine, way));
-            let _ = writeln!(text, "    {}", harmless(&line));
+            let _ = writeln!(text, "    {}", escaped(&line));
         }
         if ways.len() > SHOWN {
             let _ = writeln!(text, "    {of}and {} more", ways.len() - SHOWN);
         }
         for why in &within.unused {
-            let _ = writeln!(text, "  {of}{}", harmless(why));
+            let _ = writeln!(text, "  {of}{}", escaped(why));
         }
     }
 }

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 /// Runs `topo`.
 pub(crate) fn run(arguments: &TopoArguments) -> Result {
+    written::apart(&[("--dump", arguments.dump.as_deref()), ("--svg", arguments.svg.as_deref())])?;
     let mut parts = Vec::new();
     for path in &arguments.topo {
         match described(path)? {

@@ -3,7 +3,7 @@
 //! Colours are classes of one style sheet, which follows the reader's light or dark theme. Everything
 //! that a description says is escaped; nothing is loaded from anywhere.
 
-use crate::output::harmless;
+use ringsmith_runtime::shown;
 use std::fmt::Write;
 
 /// A picture in the making. Lengths are in pixels.
@@ -103,7 +103,7 @@ fn titled(tip: &str) -> String {
 /// Text that can stand in XML, controls made visible.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
-    for c in harmless(text).chars() {
+    for c in shown::escaped(text).chars() {
         match c {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),

@@ -1,10 +1,10 @@
 //! A topology as people read it: the tree of each machine, a table of paths, what is assumed.
 
-use crate::output::harmless;
 use ringsmith_compiler::channels::Channels;
 use ringsmith_compiler::import::Graphs;
 use ringsmith_ir::topology::paths::{Path, PathKind, Paths};
 use ringsmith_ir::topology::{Device, Kind, Machine, Topology, bandwidth, remarks};
+use ringsmith_runtime::shown::escaped;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ pub(super) fn of(topology: &Topology, channels: &Channels) -> String {
     let _ = writeln!(
         text,
         "{}: {}, {}",
-        harmless(&topology.name),
+        escaped(&topology.name),
         counted(nodes.into(), "node"),
         counted(gpus, "GPU")
     );
@@ -31,7 +31,7 @@ pub(super) fn of(topology: &Topology, channels: &Channels) -> String {
             topology.nodes.iter().filter(|nodes| nodes.machine == index).map(|nodes| nodes.count).sum();
         let _ = write!(text, "\nmachine m{index}");
         if machine.name != topology.name {
-            let _ = write!(text, " {}", harmless(&machine.name));
+            let _ = write!(text, " {}", escaped(&machine.name));
         }
         let hosts = machine.hosts().len();
         let _ = write!(text, ", {}", counted(of_it.into(), "node"));
@@ -48,7 +48,7 @@ pub(super) fn of(topology: &Topology, channels: &Channels) -> String {
     if !remarks.is_empty() {
         text.push_str("\nassumed\n");
         for remark in remarks {
-            let _ = writeln!(text, "  {}", harmless(&remark));
+            let _ = writeln!(text, "  {}", escaped(&remark));
         }
     }
     text
@@ -117,13 +117,13 @@ fn tree(text: &mut String, machine: &Machine) {
         {
             let _ = write!(line, ", PCIe {rate}{}", if doubt.is_some() { " (assumed)" } else { "" });
         }
-        let _ = writeln!(text, "{}{}", "  ".repeat(at), harmless(&line));
+        let _ = writeln!(text, "{}{}", "  ".repeat(at), escaped(&line));
         if let Kind::Nic(_) = data.kind {
             for port in machine.ports().into_iter().filter(|(nic, _)| *nic == device) {
                 let (rate, assumed) = bandwidth::of_port(machine, port);
                 let name = machine.port_name(port);
                 let assumed = if assumed { " (assumed)" } else { "" };
-                let _ = writeln!(text, "{}port {}, {rate}{assumed}", "  ".repeat(at + 1), harmless(&name));
+                let _ = writeln!(text, "{}port {}, {rate}{assumed}", "  ".repeat(at + 1), escaped(&name));
             }
         }
     }
@@ -174,7 +174,7 @@ fn paths(text: &mut String, machine: &Machine) {
     let mut rows = vec![
         std::iter::once("GB/s".to_owned())
             .chain((0..gpus).map(|g| format!("g{g}")))
-            .chain(ports.iter().map(|name| harmless(name).into_owned()))
+            .chain(ports.iter().map(|name| escaped(name).into_owned()))
             .collect::<Vec<_>>(),
     ];
     for from in 0..gpus {
@@ -224,10 +224,10 @@ pub(super) fn of_graphs(graphs: &Graphs) -> String {
             graph.id,
             graph.shape(),
             counted(graph.channels.len() as u64, "channel"),
-            harmless(&graph.speed_intra),
-            harmless(&graph.type_intra),
-            harmless(&graph.speed_inter),
-            harmless(&graph.type_inter)
+            escaped(&graph.speed_intra),
+            escaped(&graph.type_intra),
+            escaped(&graph.speed_inter),
+            escaped(&graph.type_inter)
         );
         for (index, channel) in graph.channels.iter().enumerate() {
             let stops: Vec<String> = channel.iter().map(ToString::to_string).collect();

@@ -15,7 +15,7 @@ use ringsmith_compiler::plan::{Costs, Machine, Tuning};
 use ringsmith_compiler::tune::{self, Call};
 use ringsmith_ir::types::Collective;
 use ringsmith_runtime::config::tuning;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 /// The most bytes of a call that may be measured. Ours: what a machine with little memory has for two ranks.
@@ -31,7 +31,7 @@ pub(crate) struct TuneArguments {
     collectives: Vec<Collective>,
 
     /// Local processes to measure with [default: 2, or as many as there are cores if that is fewer]
-    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_LOCAL_RANKS)))]
+    #[arg(long, allow_hyphen_values = true, value_parser = values::whole(2, MAX_LOCAL_RANKS))]
     ranks: Option<u32>,
     /// How the ranks talk [default: both]
     #[arg(long, allow_hyphen_values = true, value_enum)]
@@ -43,12 +43,12 @@ pub(crate) struct TuneArguments {
     #[arg(short = 'e', long, allow_hyphen_values = true, value_name = "SIZE", default_value = "16M", value_parser = values::size)]
     max: u64,
     /// From one size to the next
-    #[arg(short = 'f', long, allow_hyphen_values = true, value_name = "TIMES", default_value_t = 4, value_parser = values::count(2, u64::MAX))]
+    #[arg(short = 'f', long, allow_hyphen_values = true, value_name = "TIMES", default_value_t = 4, value_parser = values::whole(2, u64::MAX))]
     factor: u64,
     /// How often everything is measured; the fastest counts
-    #[arg(long, allow_hyphen_values = true, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
+    #[arg(long, allow_hyphen_values = true, default_value_t = 3, value_parser = values::whole(1, MAX_ROUNDS))]
     rounds: u32,
-    /// Where to store what was found, for `RINGSMITH_TUNING`
+    /// Where to store what was found, for `RINGSMITH_TUNING`; `-` prints it in place of the summary
     #[arg(short, long, allow_negative_numbers = true, value_name = "FILE", required_unless_present = "show")]
     output: Option<PathBuf>,
     /// Compares predictions from FILE's costs with what it says was measured, and stores nothing
@@ -87,8 +87,13 @@ pub(crate) fn run(arguments: &TuneArguments) -> Result {
     let tuning = Tuning { costs, measured: found.into_iter().collect() };
     let text = tuning::text(&tuning);
     let path = arguments.output.as_ref().expect("clap asks for it without --show");
-    written::whole(path, text.as_bytes())?;
     let mut output = Output::new();
+    if path == Path::new("-") {
+        output.text(&text)?;
+        output.flush()?;
+        return Ok(Outcome::Done);
+    }
+    written::whole(path, text.as_bytes())?;
     output.text(&report::costs(&costs))?;
     output.text(&report::summary("before", &calls, &Costs::CPU))?;
     output.text(&report::summary("after", &calls, &costs))?;
@@ -98,7 +103,7 @@ pub(crate) fn run(arguments: &TuneArguments) -> Result {
     Ok(Outcome::Done)
 }
 
-fn read(path: &std::path::Path) -> Result<Tuning> {
+fn read(path: &Path) -> Result<Tuning> {
     let text = path.to_string_lossy();
     tuning::read(&text)
         .map_err(|detail| Failure::unusable(format_args!("{}: {detail}", input::name_of(path))))

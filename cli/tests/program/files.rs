@@ -15,6 +15,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("verify::every_row_is_one_object", every_row_is_one_object),
         Trial::test("expand::prints_what_show_and_verify_read", prints_what_show_and_verify_read),
         Trial::test("lower::and_show_refuse_what_is_refuted", lower_and_show_refuse_what_is_refuted),
+        Trial::test("lower::kernel_plans_are_for_show_and_simulate", kernel_plans_are_for_show_and_simulate),
+        Trial::test("written::standard_output_has_one_text", standard_output_has_one_text),
+        Trial::test("written::two_flags_name_two_files", two_flags_name_two_files),
         Trial::test("plan::writes_a_schedule_that_verifies", writes_a_schedule_that_verifies),
         Trial::test("plan::many_ranks_are_proved_by_instances", many_ranks_are_proved_by_instances),
     ]
@@ -119,6 +122,68 @@ fn prints_what_show_and_verify_read() -> Result<(), Failed> {
     assert_eq!((lowered.status, lowered.stderr.as_str()), (0, ""));
     let shown = run_with(["show", "-"], lowered.stdout.as_bytes());
     assert!(shown.status == 0 && shown.stdout.contains("proof:      whole"), "{}", shown.stdout);
+    Ok(())
+}
+
+fn kernel_plans_are_for_show_and_simulate() -> Result<(), Failed> {
+    let folder = Folder::new("kernel-plan");
+    let plan = folder.file("ring.plan", run("lower ring2.sched --bytes 1K --dtype int8".split(' ')).stdout);
+    let plan = plan.to_string_lossy();
+    for line in [
+        "verify PLAN",
+        "lower PLAN --bytes 1K --dtype int8",
+        "expand PLAN --ranks 2",
+        "fmt PLAN",
+        "run all_reduce --schedule PLAN",
+    ] {
+        let done = run(line.replace("PLAN", &plan).split(' '));
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{line}: {}", done.stderr);
+        let told = "`ringsmith show` proves it, `ringsmith simulate` tells";
+        assert!(done.stderr.contains(told), "{line}: {}", done.stderr);
+    }
+    assert_eq!(run(["show", &plan]).status, 0);
+    assert_eq!(run(["simulate", &plan, "--bytes", "1K"]).status, 0);
+    Ok(())
+}
+
+fn standard_output_has_one_text() -> Result<(), Failed> {
+    let plain = run("plan all_reduce --ranks 3".split(' '));
+    let done = run("plan all_reduce --ranks 3 -o -".split(' '));
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""));
+    assert_eq!(done.stdout, plain.stdout);
+    for (line, flag) in [
+        ("topo --topo dgx1v --dump -", "--dump -"),
+        ("topo --topo dgx1v --svg -", "--svg -"),
+        ("simulate all_reduce --trace -", "--trace -"),
+        ("simulate all_reduce --html -", "--html -"),
+        ("compile all_reduce -o -", "--output -"),
+    ] {
+        let done = run(line.split(' '));
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{line}: {}", done.stderr);
+        assert!(done.stderr.contains(flag) && done.stderr.contains("standard output"), "{}", done.stderr);
+    }
+    assert!(!samples().join("-").exists());
+    Ok(())
+}
+
+fn two_flags_name_two_files() -> Result<(), Failed> {
+    let folder = Folder::new("twice");
+    let path = |name: &str| folder.0.join(name).to_string_lossy().into_owned();
+    let (new, dotted) = (path("new"), path("./new"));
+    let old = folder.file("old", "old").to_string_lossy().into_owned();
+    symlink(&old, folder.0.join("link"))?;
+    for (line, first, second) in
+        [("simulate all_reduce", "--trace", "--html"), ("topo --topo dgx1v", "--dump", "--svg")]
+    {
+        for (one, other) in [(&new, &new), (&new, &dotted), (&old, &path("link"))] {
+            let done = run(line.split(' ').chain([first, one, second, other]));
+            assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{line}: {}", done.stderr);
+            let told = format!("{first} and {second} name one file, {other}");
+            assert!(done.stderr.contains(&told), "{}", done.stderr);
+        }
+        assert_eq!(run(line.split(' ').chain([first, "/dev/null", second, "/dev/null"])).status, 0);
+    }
+    assert!(!fs::exists(&new)? && fs::read(&old)? == b"old", "nothing is written");
     Ok(())
 }
 

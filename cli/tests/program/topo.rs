@@ -8,6 +8,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("topo::shows_this_host_whatever_it_is", shows_this_host_whatever_it_is),
         Trial::test("topo::writes_what_it_reads", writes_what_it_reads),
+        Trial::test("topo::names_are_plain", names_are_plain),
+        Trial::test("topo::what_is_too_large_is_a_description", what_is_too_large_is_a_description),
     ]
 }
 
@@ -23,6 +25,29 @@ fn shows_this_host_whatever_it_is() -> Result<(), Failed> {
     );
     assert_eq!(run(["topo", "--topo", "auto", "--json"]).stdout, shown.stdout);
     assert_eq!(run(["topo"]).status, 0);
+    Ok(())
+}
+
+/// What a terminal obeys stands as in every other message.
+fn names_are_plain() -> Result<(), Failed> {
+    let folder = Folder::new("topo-names");
+    // A machine of NCCL's XML is called after its file.
+    let file = folder.file("a\x1b[31m\nb.xml", "");
+    let dump = ["topo".as_ref(), "--topo".as_ref(), "dgx1v".as_ref(), "--dump".as_ref(), file.as_os_str()];
+    assert_eq!(run(dump).status, 0);
+    let shown = run(["topo".as_ref(), "--topo".as_ref(), file.as_os_str()]);
+    assert_eq!(shown.status, 0, "{}", shown.stderr);
+    assert!(shown.stdout.contains("a\\u{1b}[31m\\nb"), "{}", shown.stdout);
+    assert!(!shown.stdout.contains('\x1b') && !shown.stdout.contains("a?[31m"), "{}", shown.stdout);
+    Ok(())
+}
+
+fn what_is_too_large_is_a_description() -> Result<(), Failed> {
+    let folder = Folder::new("topo-large");
+    let file = folder.file("large.topo", " ".repeat((16 << 20) + 1));
+    let done = run(["topo".as_ref(), "--topo".as_ref(), file.as_os_str()]);
+    assert_eq!((done.status, done.stdout.as_str()), (2, ""));
+    assert!(done.stderr.contains("the most that a description of a machine may have"), "{}", done.stderr);
     Ok(())
 }
 

@@ -132,12 +132,15 @@ fn flags_that_fit_nothing() -> Result<(), Failed> {
         ("tune barrier -e 2G -o x.json", "up to 1073741824 bytes"),
         ("tune barrier --again -o x.json", "--again: only with --show"),
         ("tune barrier --json -o x.json", "--json: only with --show"),
-        ("tune barrier --ranks 1 -o x.json", "2..=512"),
+        ("tune barrier --ranks 1 -o x.json", "--ranks 1: expected a whole number from 2 to 512"),
     ] {
         let done = run(line.split(' '));
         assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{line}: {}", done.stderr);
         assert!(done.stderr.contains(said), "{line}: {}", done.stderr);
     }
+    let printed = run("tune barrier --transport shm --rounds 1 -o -".split(' '));
+    assert_eq!(printed.status, 0, "{}", printed.stderr);
+    assert_eq!(serde_json::from_str::<Value>(&printed.stdout)?["ringsmith_tuning"], 1, "one JSON text");
     let done = run("tune barrier --transport shm --rounds 1 -o /dev/full".split(' '));
     assert!(done.status == 2 && done.stderr.contains("/dev/full"), "{}: {}", done.status, done.stderr);
     Ok(())

@@ -345,6 +345,10 @@ impl<'a> Parser<'a> {
         let word = self.text(span);
         self.report(match nearest(word, ["program", "schedule", "kernel_plan"]) {
             Some(form) if form != word => diagnostic.help(format!("did you mean `{form}`?")),
+            Some("kernel_plan") => diagnostic.help(
+                "a kernel plan is what a schedule is lowered to: `ringsmith show` proves it, `ringsmith simulate` tells \
+                 what it takes",
+            ),
             _ => diagnostic,
         });
         self.finish()
