@@ -141,16 +141,17 @@ fn compare(comm: &Communicator, shard: &Result<(PathBuf, Vec<Tensor>), String>) 
     if let Some((rank, what)) = failures.first() {
         let more = match failures.len() {
             1 => String::new(),
-            count => format!(" ({} more ranks failed)", count - 1),
+            2 => " (and 1 more rank failed)".to_owned(),
+            count => format!(" (and {} more ranks failed)", count - 1),
         };
-        complain(&format_args!("told to rank {}: rank {rank}: {what}{more}", comm.rank()));
+        complain(&format_args!("rank {} stops: rank {rank}: {what}{more}", comm.rank()));
         return Ok(Some(UNUSABLE));
     }
     let ((_, first_file, first), others) = lists.split_first().expect("there is a rank");
     for (rank, file, rows) in others {
         if let Some((name, here, there)) = difference(rows, first) {
             complain(&format_args!(
-                "told to rank {}: tensor {name:?} is {here} on rank {rank} ({file}), and {there} on rank 0 ({first_file})",
+                "rank {} stops: tensor {name:?} is {here} on rank {rank} ({file}), and {there} on rank 0 ({first_file})",
                 comm.rank()
             ));
             return Ok(Some(MISMATCH));
@@ -198,7 +199,7 @@ fn tell(comm: &Communicator, outcome: Result<(), (u8, String)>) -> Result<u8, Er
     let (status, what) = all[0].split_first().expect("rank 0 sends a status");
     if *status != 0 {
         let what = String::from_utf8_lossy(what);
-        complain(&format_args!("told to rank {}: rank 0: {what}", comm.rank()));
+        complain(&format_args!("rank {} stops: rank 0: {what}", comm.rank()));
     }
     Ok(*status)
 }

@@ -34,6 +34,8 @@ use clap::Parser;
 use outcome::{Failure, Outcome, Result};
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -54,7 +56,15 @@ pub fn main() -> ExitCode {
             return outcome.code().into();
         }
     };
+    write_errors_are_errors();
     carry_out(&arguments.command).unwrap_or_else(ended_by).code().into()
+}
+
+/// Has a file that may grow no further (`ulimit -f`) fail to be written, where it would end this process by a
+/// signal with half a file left behind.
+fn write_errors_are_errors() {
+    // Where that cannot be arranged, the signal ends the process as it would any other.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// Tells why a command could not be carried out.

@@ -73,7 +73,7 @@ impl Done {
     fn refused_on(&self, ranks: u32, status: i32, words: &[&str]) {
         assert_eq!(self.status, Some(status), "{words:?}\nstderr:\n{}", self.stderr);
         for rank in 0..ranks {
-            let told = format!("told to rank {rank}: ");
+            let told = format!("rank {rank} stops: ");
             let line = self.stderr.lines().find(|line| line.contains(&told));
             let line = line.unwrap_or_else(|| panic!("rank {rank} says nothing:\n{}", self.stderr));
             for word in words {

@@ -305,6 +305,7 @@ impl<'a> Bench<'a> {
             .map(|(what, bytes)| format!("{what} {:.1}", *bytes as f64 / 1e6))
             .collect();
         let mut lines = vec![report::title(self.arguments, layout.geometry().ranks)];
+        lines.extend(report::last_size(self.arguments));
         lines.extend_from_slice(places);
         lines.push(format!("  MB of GPU memory a rank: {}", memory.join(", ")));
         lines

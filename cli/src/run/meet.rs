@@ -1,8 +1,8 @@
 //! A rank that a launcher or the user has started: where it meets the others.
 //!
 //! By hand there are two ways: an address where rank 0 listens, and a file through which rank 0 passes
-//! the job's id. The file holds the job's secret: only its owner may read it, and it is gone when the
-//! ranks have met.
+//! the job's id. The file holds the job's secret: only its owner may read it, it is locked while rank 0
+//! waits, so that another job cannot take it over, and it is gone when the ranks have met.
 
 use super::job::Job;
 use super::rank::failure;
@@ -15,9 +15,9 @@ use ringsmith_runtime::error::{Error, Seconds};
 use ringsmith_runtime::launcher::{Launch, Launcher, Meeting};
 use ringsmith_runtime::unique_id::{UNIQUE_ID_BYTES, UniqueId};
 use rustix::fs::OFlags;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,26 +66,36 @@ pub(super) fn by_hand(job: &Job<'_>, rank: u32, world: u32) -> Result {
 
 /// Rank 0 of a job that meets through a file.
 fn first(job: &Job<'_>, world: u32, path: &Path) -> Result {
-    check_free(path)?;
+    let earlier = check_free(path)?;
     let (id, root) = UniqueId::create(job.config()).map_err(failure)?;
-    let published = Published::new(path, &id)
+    let published = Published::new(path, &id, earlier)
         .map_err(|e| Failure::unusable(format_args!("--id-file {}: cannot write it: {e}", name_of(path))))?;
     let bootstrap = Bootstrap::connect(&id, 0, world, job.config()).map_err(failure)?.keep(root);
     drop(published);
     with_others(job, bootstrap)
 }
 
-/// Whether rank 0 may write its id there.
+/// Of a file that another rank 0 has put its id into.
+const TAKEN: &str = "another job meets through this file now; name another, or end that job";
+
+/// Whether rank 0 may write its id there. Returns the file of an earlier job, locked.
 ///
-/// Errors: a file that is there and holds something else than the id of an earlier job.
-fn check_free(path: &Path) -> Result<()> {
+/// Errors: a file that is there and holds something else than the id of an earlier job, or the id of one that
+/// still meets.
+fn check_free(path: &Path) -> Result<Option<File>> {
     let name = name_of(path);
-    match read_id(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+    match open_id(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() != io::ErrorKind::InvalidData || !path.is_file() => {
             Err(Failure::unusable(format_args!("--id-file {name}: {error}")))
         }
-        Ok(bytes) if UniqueId::from_bytes(&bytes).is_ok() => Ok(()),
+        Ok((file, bytes)) if UniqueId::from_bytes(&bytes).is_ok() => match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                Err(Failure::unusable(format_args!("--id-file {name}: {TAKEN}")))
+            }
+            // A file system without locks cannot tell.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
+        },
         Ok(_) | Err(_) => Err(Failure::unusable(format_args!(
             "--id-file {name}: the file is there and holds no id of an earlier job; it is left as it is: name another"
         ))),
@@ -96,27 +106,51 @@ fn check_free(path: &Path) -> Result<()> {
 struct Published {
     path: PathBuf,
     bytes: Vec<u8>,
+    /// Holds the lock.
+    _file: File,
 }
 
 impl Published {
     /// Puts the id there whole: a reader sees all of it or nothing. Replaces what an earlier job left.
-    fn new(path: &Path, id: &UniqueId) -> io::Result<Self> {
+    ///
+    /// Errors: a file that has come there meanwhile.
+    fn new(path: &Path, id: &UniqueId, earlier: Option<File>) -> io::Result<Self> {
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = path.with_file_name(name);
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)
-            .and_then(|mut file| file.write_all(id.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&temporary, path));
-        if let Err(error) = written {
-            // The first error is the one to report.
-            let _ = fs::remove_file(&temporary);
-            return Err(error);
+        let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).and_then(
+            |mut file| {
+                // Where there are no locks, jobs are told apart by their ids alone.
+                let _ = file.try_lock();
+                file.write_all(id.as_bytes())?;
+                file.sync_all()?;
+                put(&temporary, path, earlier.as_ref())?;
+                Ok(file)
+            },
+        );
+        // It has moved, or is left over: the first error is the one to report.
+        let _ = fs::remove_file(&temporary);
+        Ok(Self { path: path.to_owned(), bytes: id.as_bytes().to_vec(), _file: written? })
+    }
+}
+
+/// Puts a file under its name, in the place of the `earlier` one alone.
+fn put(temporary: &Path, path: &Path, earlier: Option<&File>) -> io::Result<()> {
+    let taken = || Err(io::Error::new(io::ErrorKind::AlreadyExists, TAKEN));
+    match earlier {
+        None => match fs::hard_link(temporary, path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken(),
+            // A file system without links.
+            Err(_) => fs::rename(temporary, path),
+        },
+        Some(earlier) => {
+            let (found, earlier) = (fs::metadata(path)?, earlier.metadata()?);
+            if (found.dev(), found.ino()) != (earlier.dev(), earlier.ino()) {
+                return taken();
+            }
+            fs::rename(temporary, path)
         }
-        Ok(Self { path: path.to_owned(), bytes: id.as_bytes().to_vec() })
     }
 }
 
@@ -192,8 +226,15 @@ fn wait_for_id(
     }
 }
 
-/// Errors: what is no file, or is not of an id's length.
+/// Errors: as [`open_id`].
 fn read_id(path: &Path) -> io::Result<Vec<u8>> {
+    open_id(path).map(|(_, bytes)| bytes)
+}
+
+/// A file and the id in it.
+///
+/// Errors: what is no file, or is not of an id's length.
+fn open_id(path: &Path) -> io::Result<(File, Vec<u8>)> {
     // A pipe that nobody writes to must not hold the rank for ever.
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     let metadata = file.metadata()?;
@@ -207,6 +248,6 @@ fn read_id(path: &Path) -> io::Result<Vec<u8>> {
         return refused(format!("it is {len} bytes long, and an id has {UNIQUE_ID_BYTES}"));
     }
     let mut bytes = Vec::new();
-    file.take(UNIQUE_ID_BYTES as u64).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    (&file).take(UNIQUE_ID_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok((file, bytes))
 }

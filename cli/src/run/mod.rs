@@ -33,6 +33,20 @@ const DEFAULT_RANKS: u32 = 2;
 
 /// Runs `run`.
 pub(crate) fn run(arguments: &RunArguments) -> Result {
+    carry_out(arguments).map_err(|failure| by_its_flag(arguments, failure))
+}
+
+/// Advises the flag where the runtime, which knows settings alone, advises the setting that it stands for.
+fn by_its_flag(arguments: &RunArguments, failure: Failure) -> Failure {
+    match failure {
+        Failure::Message { outcome, text } if arguments.timeout.is_some() => {
+            Failure::Message { outcome, text: text.replace("RINGSMITH_TIMEOUT_S", "--timeout") }
+        }
+        other => other,
+    }
+}
+
+fn carry_out(arguments: &RunArguments) -> Result {
     if let Some(place) = arguments.child {
         return started(arguments, place);
     }
@@ -94,7 +108,7 @@ fn started(arguments: &RunArguments, place: Place) -> Result {
             with_others(&job, bootstrap.map_err(rank::failure)?)
         }
     };
-    Ok(run().unwrap_or_else(|failure| parent.tell(failure)))
+    Ok(run().unwrap_or_else(|failure| parent.tell(by_its_flag(arguments, failure))))
 }
 
 /// Is one of ranks that have come together, on the device that was asked for.

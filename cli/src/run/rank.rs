@@ -98,6 +98,7 @@ pub(super) fn place() -> String {
 
 fn heading(job: &Job<'_>, communicator: &Communicator, places: &[Vec<u8>]) -> Vec<String> {
     let mut lines = vec![report::title(job.arguments(), communicator.world())];
+    lines.extend(report::last_size(job.arguments()));
     lines.extend(listed(places));
     lines
 }

@@ -5,7 +5,9 @@ use super::cases::Case;
 use super::sizes;
 use crate::outcome::{Outcome, Result};
 use crate::output::{Output, remark};
+use crate::values::print_size;
 use crate::verify::counted;
+use ringsmith_ir::types::Collective;
 use ringsmith_runtime::reference;
 use serde::Serialize;
 
@@ -150,6 +152,21 @@ pub(crate) fn title(arguments: &RunArguments, ranks: u32) -> String {
         counted(arguments.iters as usize, "timed call"),
         arguments.warmup
     )
+}
+
+/// A line above the rows where the largest size that was asked for has none.
+pub(crate) fn last_size(arguments: &RunArguments) -> Option<String> {
+    let RunArguments { collective, min, max, factor, .. } = *arguments;
+    if collective == Collective::Barrier {
+        return None;
+    }
+    let last = sizes::sweep(min, max, factor).last().copied().filter(|&last| last != max)?;
+    Some(format!(
+        "  sizes: {} to {}, each {factor} times the one before, none above --max {}",
+        print_size(min),
+        print_size(last),
+        print_size(max)
+    ))
 }
 
 /// Names the first wrong elements of a rank.

@@ -3,7 +3,7 @@
 use crate::program::{Done, Folder, command, run};
 use libtest_mimic::{Failed, Trial};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::process::Child;
@@ -23,6 +23,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("run::ranks_meet_through_a_file", ranks_meet_through_a_file),
         Trial::test("run::a_file_that_holds_no_id_is_refused", a_file_that_holds_no_id_is_refused),
         Trial::test("run::an_id_of_an_earlier_job_is_left_behind", an_id_of_an_earlier_job_is_left_behind),
+        Trial::test("run::two_jobs_cannot_meet_through_one_file", two_jobs_cannot_meet_through_one_file),
+        Trial::test("run::a_size_that_sizes_do_not_reach_is_told", a_size_that_sizes_do_not_reach_is_told),
+        Trial::test("run::a_timeout_is_named_by_its_flag", a_timeout_is_named_by_its_flag),
         Trial::test("run::a_schedule_of_one_rank_alone_is_named", a_schedule_of_one_rank_alone_is_named),
         Trial::test(
             "run::different_schedules_of_one_name_are_shown_where_they_differ",
@@ -246,6 +249,69 @@ fn an_id_of_an_earlier_job_is_left_behind() -> Result<(), Failed> {
     let said = rest.join().expect("no panic")?;
     assert!(status.success(), "{said}");
     assert!(!file.exists(), "the id's file is gone");
+    Ok(())
+}
+
+/// A rank 0 that waits keeps its file, and another job's is told so.
+fn two_jobs_cannot_meet_through_one_file() -> Result<(), Failed> {
+    let folder = Folder::new("taken-id");
+    let file = folder.0.join("id");
+    let first = by_hand("0", "2", &file).env("RINGSMITH_INIT_TIMEOUT_S", "100").spawn()?;
+    while !file.exists() {
+        thread::yield_now();
+    }
+    let other = Done::from(by_hand("0", "2", &file).output()?);
+    assert_eq!((other.status, other.stdout.as_str()), (2, ""), "{}", other.stderr);
+    let told = format!("--id-file {}: another job meets through this file now; name another", file.display());
+    assert!(other.stderr.contains(&told), "{}", other.stderr);
+    let second = Done::from(by_hand("1", "2", &file).output()?);
+    let first = Done::from(first.wait_with_output()?);
+    assert_eq!((first.status, second.status), (0, 0), "{}{}", first.stderr, second.stderr);
+    assert_eq!(std::fs::read_dir(&folder.0)?.count(), 0, "no file is left");
+    Ok(())
+}
+
+fn a_size_that_sizes_do_not_reach_is_told() -> Result<(), Failed> {
+    let told = |line: &str| {
+        let done = run(line.split(' '));
+        assert_eq!(done.status, 0, "{line}: {}", done.stderr);
+        let line = done.stdout.lines().find(|line| line.contains("sizes:"));
+        line.map(|line| line.trim_start_matches(['#', ' ']).to_owned())
+    };
+    assert_eq!(
+        told("run all_reduce -b 8 -e 1K -f 16 -n 1").as_deref(),
+        Some("sizes: 8 to 128, each 16 times the one before, none above --max 1K")
+    );
+    assert_eq!(told("run all_reduce -b 8 -e 1K -f 2 -n 1"), None);
+    assert_eq!(told("run barrier -b 8 -e 1K -f 16 -n 1"), None);
+    Ok(())
+}
+
+/// The advice of a call that took too long is the flag that was given.
+fn a_timeout_is_named_by_its_flag() -> Result<(), Failed> {
+    for (flag, advised) in
+        [(true, "allow more with --timeout"), (false, "allow more with RINGSMITH_TIMEOUT_S")]
+    {
+        let mut command = command("run all_reduce --ranks 2 -b 8 -e 8 -n 1000000000".split(' '));
+        if flag {
+            command.args(["--timeout", "1"]);
+        } else {
+            command.env("RINGSMITH_TIMEOUT_S", "1");
+        }
+        let mut job = command.spawn()?;
+        let mut table = BufReader::new(job.stdout.take().expect("it is piped")).lines();
+        let stopped = loop {
+            let line = table.next().ok_or("a line for every rank")??;
+            if let Some((_, place)) = line.split_once("rank   1: pid ") {
+                break place.split(' ').next().unwrap_or_default().parse()?;
+            }
+        };
+        let stopped = Pid::from_raw(stopped).ok_or("a process has a number")?;
+        kill_process(stopped, Signal::STOP)?;
+        let done = Done::from(job.wait_with_output()?);
+        assert_eq!(done.status, 3, "{}", done.stderr);
+        assert!(done.stderr.contains(advised), "{advised}: {}", done.stderr);
+    }
     Ok(())
 }
 

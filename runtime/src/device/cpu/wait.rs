@@ -233,21 +233,21 @@ fn failure(news: BadNews, watch: &Watch<'_>, pending: &dyn Pending) -> Error {
 /// Says who waits for whom. Returns who waits in which call.
 fn warn_of_stall(watch: &Watch<'_>, pending: &dyn Pending, waited: Duration) -> String {
     let (peer, Awaited { rank, operation, detail }) = first(pending);
-    let queues = queues(watch.connections, peer);
     let who = format!("rank {rank}: {operation}");
     let silent = Silent::of(peer, &others(pending));
     tracing::warn!(
         target: "ringsmith::coll",
         "{who}: nothing has come from {silent} for {}: {detail}{queues}; {}; this rank goes on when something comes",
         Seconds(waited),
-        silent.blame()
+        silent.blame(),
+        queues = queues(watch.connections, peer, waited),
     );
     who
 }
 
-/// What the queues of the sockets to `peer` hold. Nothing over other transports, where a counter that
-/// has been moved is seen.
-fn queues(connections: &Connections, peer: u32) -> String {
+/// What the queues of the sockets to `peer` hold, and which of them moved during the wait. Nothing over other
+/// transports, where a counter that has been moved is seen.
+fn queues(connections: &Connections, peer: u32, waited: Duration) -> String {
     let mut text = String::new();
     if connections.transport(peer) != TransportKind::Socket {
         return text;
@@ -256,18 +256,17 @@ fn queues(connections: &Connections, peer: u32) -> String {
     let links = connections.describe();
     for link in links.iter().filter(|link| link.peer == peer) {
         let (queued, under_way) = (link.posted.wrapping_sub(link.sent), link.sent.wrapping_sub(link.done));
-        let idle = Seconds(link.idle);
+        let moved = moved(link.idle, waited);
         let channel = link.channel;
         // Writing into a string cannot fail.
         let _ = match link.direction {
             Direction::Out => write!(
                 text,
-                " channel {channel} out has {queued} messages queued here and {under_way} sent but not taken, and has not moved for {idle};"
+                " channel {channel} out has {queued} messages queued here and {under_way} sent but not taken{moved};"
             ),
-            Direction::In => write!(
-                text,
-                " channel {channel} in has {under_way} messages here unread, and has not moved for {idle};"
-            ),
+            Direction::In => {
+                write!(text, " channel {channel} in has {under_way} messages here unread{moved};")
+            }
         };
     }
     if text.ends_with(':') {
@@ -275,6 +274,14 @@ fn queues(connections: &Connections, peer: u32) -> String {
     }
     text.truncate(text.trim_end_matches(';').len());
     text
+}
+
+/// When a queue last moved, if that was while something else was awaited: how long the others have not
+/// moved is said of the wait.
+fn moved(idle: Duration, waited: Duration) -> String {
+    /// Ours: the two are not measured at one moment.
+    const CLOSE: Duration = Duration::from_millis(500);
+    if idle + CLOSE < waited { format!(", and moved {} ago", Seconds(idle)) } else { String::new() }
 }
 
 #[cfg(test)]
@@ -347,6 +354,14 @@ mod tests {
         let waited = clock.look(start + stopped);
         assert_eq!(waited, Duration::from_millis(3) + LONGEST_GAP);
         assert_eq!(clock.look(start + stopped + Duration::from_millis(1)), waited + Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_queue_that_did_not_move_repeats_no_time() {
+        let seconds = Duration::from_secs;
+        assert_eq!(moved(seconds(30), seconds(30)), "");
+        assert_eq!(moved(seconds(100), seconds(30)), "");
+        assert_eq!(moved(seconds(2), seconds(30)), ", and moved 2 s ago");
     }
 
     struct Messages;
