@@ -109,8 +109,9 @@ fn read_shard(comm: &Communicator, folder: &Path) -> Result<(PathBuf, Vec<Tensor
     if files.len() != comm.world() as usize {
         let (found, world) = (files.len(), comm.world());
         return Err(format!(
-            "{}: {found} shards for {world} ranks; there must be one each",
-            folder.display()
+            "{}: {found} {} for {world} ranks; there must be one each",
+            folder.display(),
+            if found == 1 { "shard" } else { "shards" }
         ));
     }
     let file = files.into_iter().nth(comm.rank() as usize).expect("there is one for each rank");

@@ -4,7 +4,7 @@ use crate::arguments::ExpandArguments;
 use crate::input::Input;
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::Output;
-use crate::verify::outcome_of;
+use crate::verify::{counted, outcome_of};
 use ringsmith_ir::diagnostic::Diagnostic;
 use ringsmith_ir::expand::{self, Arguments};
 use ringsmith_ir::program::{ItemKind, ParameterKind, Program};
@@ -77,8 +77,8 @@ pub(crate) fn fits(input: &Input, schedule: &Schedule, request: &Request) -> Res
     let refuse = |text: String| Err(Failure::unusable(text));
     if let Some(ranks) = request.ranks.filter(|&n| n != schedule.ranks) {
         return refuse(format!(
-            "--ranks {ranks}: {name} holds a schedule for {} ranks; only a program can be expanded for another number",
-            schedule.ranks
+            "--ranks {ranks}: {name} holds a schedule for {}; only a program can be expanded for another number",
+            counted(schedule.ranks as usize, "rank")
         ));
     }
     if let Some(root) = request.root.filter(|&r| schedule.root.map(|r| r.as_u32()) != Some(r)) {

@@ -16,8 +16,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Whether standard input has been read: there is nothing left in it.
+static STDIN_READ: AtomicBool = AtomicBool::new(false);
 
 /// What a file is called in a sentence: on one line, whatever its name.
 pub(crate) fn name_of(path: &Path) -> String {
@@ -48,6 +52,9 @@ impl Input {
     /// Errors: what cannot be read, is larger than any text may be, or is no UTF-8.
     pub(crate) fn read_as(path: &Path, what: &str) -> Result<Self> {
         if path == Path::new("-") {
+            if STDIN_READ.swap(true, Ordering::Relaxed) {
+                return Err(Failure::unusable("`-` is given twice: standard input can be read once"));
+            }
             let text = text("standard input", io::stdin().lock(), what)?;
             return Ok(Self { path: None, name: "standard input".to_owned(), text });
         }

@@ -7,6 +7,7 @@ use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress, remark};
 use crate::run::sizes;
 use crate::site::Site;
+use crate::topo;
 use crate::written;
 use ringsmith_compiler::plan::{self, Choice, Instances, Request};
 use ringsmith_ir::schedule::Schedule;
@@ -25,6 +26,8 @@ const WHOLE_RANKS: u32 = 1024;
 
 /// Runs `plan`.
 pub(crate) fn run(arguments: &PlanArguments) -> Result {
+    let file = arguments.output.as_deref().filter(|path| *path != Path::new("-"));
+    written::apart(&[("--output", file)], topo::files_of(&arguments.place.topo))?;
     let Some(site) = Site::of(&arguments.place, None, arguments.load.bytes)? else {
         return Ok(Outcome::Unusable);
     };
@@ -52,9 +55,9 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result {
     }
     if let Some(schedule) = proof.schedule().filter(|_| wanted) {
         let text = text::print_schedule(schedule);
-        match &arguments.output {
-            Some(path) if path != Path::new("-") => written::whole(path, text.as_bytes())?,
-            Some(_) | None => output.text(&text)?,
+        match file {
+            Some(path) => written::whole(path, text.as_bytes())?,
+            None => output.text(&text)?,
         }
     }
     output.flush()?;

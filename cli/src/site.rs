@@ -105,7 +105,8 @@ fn hosts(place: &Place, topology: Option<&Topology>, own: Option<u32>) -> Result
         ));
     }
     if let Some(wanted) = own.or(place.ranks).filter(|wanted| u64::from(*wanted) > gpus) {
-        return refuse(format!("{wanted} ranks, and {} has {gpus} GPUs; give more --nodes", topology.name));
+        let (wanted, gpus) = (counted(wanted as usize, "rank"), counted(gpus as usize, "GPU"));
+        return refuse(format!("{wanted}, and {} has {gpus}; give more --nodes", topology.name));
     }
     let ranks = own.or(place.ranks).map_or(gpus, u64::from);
     let Some(ranks) = u32::try_from(ranks).ok().filter(|ranks| *ranks <= MAX_RANKS) else {

@@ -98,8 +98,8 @@ fn file(
         Ok(File::Schedule(schedule)) => {
             let ranks = arguments.ranks;
             if let Some(ranks) = ranks.filter(|r| !(r.first..=r.last).contains(&schedule.ranks)) {
-                let text =
-                    format!("--ranks {ranks}: {} holds a schedule for {} ranks", input.name, schedule.ranks);
+                let own = counted(schedule.ranks as usize, "rank");
+                let text = format!("--ranks {ranks}: {} holds a schedule for {own}", input.name);
                 return Err(Failure::unusable(text));
             }
             let root = match arguments.root {

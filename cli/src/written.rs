@@ -11,8 +11,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Refuses files that one command cannot write beside its table on standard output, before it writes any:
-/// `-`, and one file under two flags.
-pub(crate) fn apart(files: &[(&str, Option<&Path>)]) -> Result<()> {
+/// `-`, one file under two flags, and what it `reads`.
+pub(crate) fn apart<'a>(
+    files: &[(&str, Option<&Path>)],
+    reads: impl IntoIterator<Item = &'a Path>,
+) -> Result<()> {
+    let reads: Vec<PathBuf> = reads.into_iter().filter(|path| path.is_file()).map(place).collect();
     let mut places: Vec<(&str, PathBuf)> = Vec::new();
     for (flag, path) in files.iter().filter_map(|(flag, path)| Some((flag, (*path)?))) {
         if path == Path::new("-") {
@@ -28,6 +32,12 @@ pub(crate) fn apart(files: &[(&str, Option<&Path>)]) -> Result<()> {
         if let Some((other, _)) = places.iter().find(|(_, earlier)| *earlier == place) {
             return Err(Failure::unusable(format_args!(
                 "{other} and {flag} name one file, {}: give each its own",
+                name_of(path)
+            )));
+        }
+        if reads.contains(&place) {
+            return Err(Failure::unusable(format_args!(
+                "{flag} {}: this command reads that file, and would lose it; name another",
                 name_of(path)
             )));
         }

@@ -239,6 +239,9 @@ impl Variables<'_> {
                     return Err(LaunchError::Range { rank_name: names.rank, rank, world_name, world });
                 }
                 let local_rank = self.index(names.local_rank)?;
+                if let Some(rank) = local_rank.filter(|&rank| rank >= world) {
+                    return Err(LaunchError::Range { rank_name: names.local_rank, rank, world_name, world });
+                }
                 Ok(Some(Place { names, rank, world, world_name, local_rank }))
             }
         }
@@ -329,19 +332,14 @@ fn agreeing<'a>(
     let mut places = places.into_iter().flatten();
     let Some(mut first) = places.next() else { return Ok(None) };
     for other in places {
-        let (first_name, second_name) = (first.names.rank, other.names.rank);
-        if first.rank != other.rank {
-            return Err(LaunchError::Contradiction {
-                first_name,
-                first: first.rank,
-                second_name,
-                second: other.rank,
-            });
-        }
-        if first.world != other.world {
-            let (first_name, second_name) = (first.world_name, other.world_name);
-            let (first, second) = (first.world, other.world);
-            return Err(LaunchError::Contradiction { first_name, first, second_name, second });
+        let same = |first_name, first, second_name, second| match first == second {
+            true => Ok(()),
+            false => Err(LaunchError::Contradiction { first_name, first, second_name, second }),
+        };
+        same(first.names.rank, first.rank, other.names.rank, other.rank)?;
+        same(first.world_name, first.world, other.world_name, other.world)?;
+        if let Some((mine, theirs)) = first.local_rank.zip(other.local_rank) {
+            same(first.names.local_rank, mine, other.names.local_rank, theirs)?;
         }
         first.local_rank = first.local_rank.or(other.local_rank);
     }
@@ -695,6 +693,13 @@ mod tests {
         let sizes = [("RANK", "0"), ("WORLD_SIZE", "2"), ("PMI_RANK", "0"), ("PMI_SIZE", "4")];
         let contradiction = text(&sizes);
         assert!(contradiction.contains("WORLD_SIZE=2 but PMI_SIZE=4"), "{contradiction}");
+        let mut locals = both.to_vec();
+        locals[2].1 = "0";
+        locals.extend([("LOCAL_RANK", "0"), ("MPI_LOCALRANKID", "1")]);
+        let contradiction = text(&locals);
+        assert!(contradiction.contains("LOCAL_RANK=0 but MPI_LOCALRANKID=1"), "{contradiction}");
+        let local = text(&[("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "2")]);
+        assert!(local.contains("LOCAL_RANK=2 is not below WORLD_SIZE=2"), "{local}");
         let nowhere = text(&[("RINGSMITH_RANK", "0"), ("RINGSMITH_WORLD", "2")]);
         assert!(nowhere.contains("RINGSMITH_ID"), "{nowhere}");
     }

@@ -187,6 +187,23 @@ fn mistakes_stand_in_the_order_of_lines() {
 }
 
 #[test]
+fn ranks_and_ports_have_bounds() {
+    for (name, value, range) in [
+        ("RINGSMITH_RANK", "16384", "0 to 16383"),
+        ("RINGSMITH_WORLD", "0", "1 to 16384"),
+        ("RINGSMITH_WORLD", "16385", "1 to 16384"),
+        ("RINGSMITH_LOCAL_RANK", "x", "0 to 16383"),
+        ("RINGSMITH_COMM_ID", "node0:70000", "1 to 65535"),
+        ("RINGSMITH_COMM_ID", "node0:+70", "1 to 65535"),
+        ("RINGSMITH_PORT_RANGE", "0-9", "1 to 65535"),
+    ] {
+        let text = mistakes(&[(name, value)]);
+        let told = text.contains(&format!("{name}={value} (environment)")) && text.contains(range);
+        assert!(told && text.contains("a whole number from"), "{text}");
+    }
+}
+
+#[test]
 fn sizes_of_slots_are_related() {
     let by_buffer = config(&[("NCCL_BUFFSIZE", "4194304")]);
     assert_eq!((by_buffer.slots, by_buffer.slot_bytes), (8, 512 << 10));

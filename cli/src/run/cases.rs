@@ -4,6 +4,7 @@ use super::arguments::RunArguments;
 use super::sizes;
 use crate::outcome::{Failure, Result};
 use crate::values::OneOrAll;
+use crate::verify::counted;
 use ringsmith_ir::entity::Rank;
 use ringsmith_ir::types::{Collective, DataType, ReduceOp};
 use ringsmith_runtime::communicator::Request;
@@ -165,7 +166,8 @@ pub(crate) fn cases(arguments: &RunArguments, roots: OneOrAll<u32>, ranks: u32) 
     let roots: Vec<Option<u32>> = match roots {
         OneOrAll::One(root) if root >= ranks => {
             return Err(Failure::unusable(format_args!(
-                "--root {root} of {ranks} ranks: ranks are 0 to {}",
+                "--root {root} of {}: ranks are 0 to {}",
+                counted(ranks as usize, "rank"),
                 ranks - 1
             )));
         }

@@ -11,7 +11,7 @@ use crate::input::{Input, name_of};
 use crate::outcome::{Failure, Outcome, Result};
 use crate::output::remark;
 use crate::values::OneOrAll;
-use crate::verify::{self, Answer};
+use crate::verify::{self, Answer, counted};
 use ringsmith_compiler::plan::{self, Options};
 use ringsmith_ir::expand::Arguments;
 use ringsmith_ir::program::{ItemKind, Program};
@@ -202,8 +202,9 @@ impl<'a> Job<'a> {
                 };
                 if schedule.ranks != ranks {
                     return Err(Failure::unusable(format_args!(
-                        "{said}, but {} holds a schedule for {} ranks; only a program can be expanded for another number",
-                        input.name, schedule.ranks
+                        "{said}, but {} holds a schedule for {}; only a program can be expanded for another number",
+                        input.name,
+                        counted(schedule.ranks as usize, "rank")
                     )));
                 }
                 expand::fits(input, schedule, &Request { ranks: None, root, set: BTreeMap::new() })?;
@@ -286,7 +287,8 @@ impl<'a> Job<'a> {
         let Answer::Wrong { mistakes, unusable, .. } = answer else { return Ok(Outcome::Done) };
         input.draw(&mistakes);
         let what = if unusable { "cannot be expanded or proved" } else { "refuted" };
-        remark(format_args!("error: --schedule {}: {what} for {ranks} ranks", input.name));
+        let ranks = counted(ranks as usize, "rank");
+        remark(format_args!("error: --schedule {}: {what} for {ranks}", input.name));
         Ok(if unusable { Outcome::Unusable } else { Outcome::No })
     }
 

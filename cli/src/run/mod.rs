@@ -19,6 +19,7 @@ pub(crate) mod sizes;
 
 use crate::outcome::{Failure, Result};
 use crate::output::remark;
+use crate::verify::counted;
 use arguments::{Device, RunArguments};
 use child::{Briefed, Parent, Place};
 use job::{Job, Read};
@@ -82,13 +83,13 @@ fn carry_out(arguments: &RunArguments) -> Result {
     match Launch::detect(job.config()).map_err(rank::failure)? {
         Some(launch) => {
             if let Some(ranks) = arguments.ranks.filter(|&ranks| ranks != launch.world) {
-                let (launcher, world) = (launch.launcher, launch.world);
+                let (launcher, world) = (launch.launcher, counted(launch.world as usize, "rank"));
                 return Err(Failure::unusable(format_args!(
-                    "--ranks {ranks}: {launcher} has started {world} ranks, and this is one of them; leave --ranks out"
+                    "--ranks {ranks}: {launcher} has started {world}, and this is one of them; leave --ranks out"
                 )));
             }
             let (launcher, world) = (launch.launcher, launch.world);
-            job.check(world, format_args!("{launcher} has started {world} ranks"))?;
+            job.check(world, format_args!("{launcher} has started {}", counted(world as usize, "rank")))?;
             limits::files_of_rank(&job, launch.rank, world)?;
             warn(&job, launch.rank);
             meet::launched(&job, &launch)

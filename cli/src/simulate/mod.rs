@@ -15,6 +15,7 @@ use crate::outcome::{Failure, Outcome, Result};
 use crate::output::{Output, Progress, remark};
 use crate::run::sizes;
 use crate::site::Site;
+use crate::topo;
 use crate::written;
 use ringsmith_compiler::simulate::{self, Launch, Start, Timeline};
 use ringsmith_ir::kernel_plan::KernelPlan;
@@ -58,7 +59,9 @@ impl Simulated<'_> {
 
 /// Runs `simulate`.
 pub(crate) fn run(arguments: &SimulateArguments) -> Result {
-    written::apart(&[("--trace", arguments.trace.as_deref()), ("--html", arguments.html.as_deref())])?;
+    let files = [("--trace", arguments.trace.as_deref()), ("--html", arguments.html.as_deref())];
+    let reads = topo::files_of(&arguments.place.topo).chain([arguments.what.as_path()]);
+    written::apart(&files, reads)?;
     let named = match subject::named(arguments)? {
         Ok(named) => named,
         Err(outcome) => return Ok(outcome),

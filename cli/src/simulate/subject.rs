@@ -182,7 +182,7 @@ fn lowered(
 ) -> Result<StdResult<Subject, Outcome>> {
     let protocol = protocol(arguments)?.unwrap_or(schedule.protocol);
     let options = Options { protocol, slots: machine.slots, slot_bytes: machine.slot_bytes };
-    let name = format!("@{}, {} ranks, over {protocol}", schedule.name, schedule.ranks);
+    let name = format!("@{}, {}, over {protocol}", schedule.name, counted(schedule.ranks as usize, "rank"));
     Ok(match verify::schedule(schedule).and_then(|schedule| lower::lower(&schedule, options)) {
         Ok(plan) => Ok(Subject { name, plan: plan.into_inner(), predicted_us: None, doubts: Vec::new() }),
         Err(mistakes) => {
@@ -198,7 +198,7 @@ fn checked(
     plan: KernelPlan,
     arguments: &SimulateArguments,
 ) -> Result<StdResult<Subject, Outcome>> {
-    let name = format!("kernel plan @{}, {} ranks", plan.name, plan.ranks);
+    let name = format!("kernel plan @{}, {}", plan.name, counted(plan.ranks as usize, "rank"));
     if let Some(flag) =
         [("--proto", arguments.selection.proto.is_some()), ("--root", arguments.root.is_some())]
             .into_iter()
@@ -212,8 +212,9 @@ fn checked(
     }
     if let Some(ranks) = arguments.place.ranks.filter(|ranks| *ranks != plan.ranks) {
         return Err(Failure::unusable(format_args!(
-            "--ranks {ranks}: {} holds a kernel plan for {} ranks",
-            input.name, plan.ranks
+            "--ranks {ranks}: {} holds a kernel plan for {}",
+            input.name,
+            counted(plan.ranks as usize, "rank")
         )));
     }
     let subject = Subject { name, plan: plan.clone(), predicted_us: None, doubts: Vec::new() };

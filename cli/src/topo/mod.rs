@@ -24,7 +24,8 @@ use std::path::{Path, PathBuf};
 
 /// Runs `topo`.
 pub(crate) fn run(arguments: &TopoArguments) -> Result {
-    written::apart(&[("--dump", arguments.dump.as_deref()), ("--svg", arguments.svg.as_deref())])?;
+    let files = [("--dump", arguments.dump.as_deref()), ("--svg", arguments.svg.as_deref())];
+    written::apart(&files, files_of(&arguments.topo))?;
     let mut parts = Vec::new();
     for path in &arguments.topo {
         match described(path)? {
@@ -70,6 +71,13 @@ pub(crate) fn cluster(paths: &[PathBuf], times: u32) -> Result<Option<Topology>>
         }
     }
     whole(parts, times).map(Some)
+}
+
+/// Those of `--topo` that name files.
+pub(crate) fn files_of(given: &[PathBuf]) -> impl Iterator<Item = &Path> {
+    let is_name =
+        |path: &Path| path == Path::new("auto") || machines::known(&path.to_string_lossy()).is_some();
+    given.iter().map(PathBuf::as_path).filter(move |path| !is_name(path))
 }
 
 /// What a name or a file describes. None if the file is wrong, which has been told.

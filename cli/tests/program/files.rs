@@ -18,6 +18,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("lower::kernel_plans_are_for_show_and_simulate", kernel_plans_are_for_show_and_simulate),
         Trial::test("written::standard_output_has_one_text", standard_output_has_one_text),
         Trial::test("written::two_flags_name_two_files", two_flags_name_two_files),
+        Trial::test("written::what_is_read_is_not_written", what_is_read_is_not_written),
+        Trial::test("read::standard_input_is_read_once", standard_input_is_read_once),
         Trial::test("plan::writes_a_schedule_that_verifies", writes_a_schedule_that_verifies),
         Trial::test("plan::many_ranks_are_proved_by_instances", many_ranks_are_proved_by_instances),
     ]
@@ -184,6 +186,41 @@ fn two_flags_name_two_files() -> Result<(), Failed> {
         assert_eq!(run(line.split(' ').chain([first, "/dev/null", second, "/dev/null"])).status, 0);
     }
     assert!(!fs::exists(&new)? && fs::read(&old)? == b"old", "nothing is written");
+    Ok(())
+}
+
+fn what_is_read_is_not_written() -> Result<(), Failed> {
+    let folder = Folder::new("lost");
+    let text = fs::read(samples().join("ring2.sched"))?;
+    let schedule = folder.file("a.sched", &text).to_string_lossy().into_owned();
+    let machine = folder.file("a.topo", "");
+    let dump = ["topo", "--topo", "dgx1v", "--dump"].map(AsRef::as_ref);
+    assert_eq!(run(dump.into_iter().chain([machine.as_os_str()])).status, 0);
+    let described = fs::read(&machine)?;
+    let machine = machine.to_string_lossy();
+    for (line, flag, file) in [
+        ("simulate SCHED --trace", "--trace", &*schedule),
+        ("simulate SCHED --topo TOPO --html", "--html", &machine),
+        ("topo --topo TOPO --svg", "--svg", &machine),
+        ("plan all_reduce --topo TOPO -o", "--output", &machine),
+    ] {
+        let line = line.replace("SCHED", &schedule).replace("TOPO", &machine);
+        let done = run(line.split(' ').chain([file]));
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{line}: {}", done.stderr);
+        let told = format!("{flag} {file}: this command reads that file");
+        assert!(done.stderr.contains(&told), "{told}: {}", done.stderr);
+    }
+    assert_eq!((fs::read(&schedule)?, fs::read(&*machine)?), (text, described), "both are as they were");
+    Ok(())
+}
+
+fn standard_input_is_read_once() -> Result<(), Failed> {
+    let text = fs::read(samples().join("ring2.sched"))?;
+    for line in ["verify - -", "simulate - --topo -"] {
+        let done = run_with(line.split(' '), &text);
+        assert_eq!(done.status, 2, "{line}: {}", done.stderr);
+        assert!(done.stderr.contains("`-` is given twice"), "{line}: {}", done.stderr);
+    }
     Ok(())
 }
 

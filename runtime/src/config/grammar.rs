@@ -97,10 +97,7 @@ impl PortRange {
     /// Reads a range.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let port = |text: &str| {
-            text.trim().parse::<NonZeroU16>().map_err(|_| format!("{:?} is no port", short(text)))
-        };
-        let range = Self { first: port(first)?, last: port(last)? };
+        let range = Self { first: port_number(first.trim())?, last: port_number(last.trim())? };
         if range.first > range.last {
             return Err("the first port is above the last".into());
         }
@@ -135,7 +132,7 @@ pub struct HostPort {
 impl HostPort {
     /// Reads a host and port.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (host, port) = text.rsplit_once(':').ok_or("the port is missing")?;
+        let (host, port) = text.rsplit_once(':').ok_or("the port is missing; expected HOST:PORT")?;
         let host = match host.strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']').ok_or("a bracket is not closed")?,
             None if host.contains(':') => return Err("an IPv6 address must stand in brackets".into()),
@@ -145,8 +142,7 @@ impl HostPort {
         if host.is_empty() || host.len() > 253 || !host.bytes().all(plain) {
             return Err(format!("{:?} is neither a host name nor an address", short(host)));
         }
-        let port = port.parse().map_err(|_| format!("{:?} is no port", short(port)))?;
-        Ok(Self { host: host.to_owned(), port })
+        Ok(Self { host: host.to_owned(), port: port_number(port)? })
     }
 }
 
@@ -349,6 +345,13 @@ pub fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
         Ok(value) if (least..=most).contains(&value) => Ok(value),
         _ => Err(format!("expected a whole number from {least} to {most}")),
     }
+}
+
+/// Reads the number of a port.
+fn port_number(text: &str) -> Result<NonZeroU16, String> {
+    let wrong = || format!("{:?} is no port, a whole number from 1 to {}", short(text), u16::MAX);
+    // A sign would pass for a number.
+    text.parse().ok().filter(|_| !text.starts_with('+')).ok_or_else(wrong)
 }
 
 /// Reads a size in bytes: `4096`, `64K`, `4M`, `1G`, powers of two.

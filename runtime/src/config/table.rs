@@ -9,6 +9,7 @@ use super::selection::EXCHANGED;
 use super::{Config, DeviceKind, Net, tuning};
 use crate::log::{Level, Subsystems};
 use crate::unique_id::UniqueId;
+use ringsmith_compiler::plan::MAX_RANKS;
 use ringsmith_ir::types::Collective;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -172,14 +173,20 @@ pub const SETTINGS: &[Setting] = &[
          closed to others.",
         Apply(|c, v| folder(v).map(|p| c.run_dir = Some(p))),
     ),
-    row("RANK", "a number", "the launcher's", "This process's rank.", Apply(launchers_number)),
-    row("WORLD", "a number", "the launcher's", "The number of ranks.", Apply(launchers_number)),
+    row("RANK", "0 to 16383", "the launcher's", "This process's rank.", Apply(a_rank)),
+    row(
+        "WORLD",
+        "1 to 16384",
+        "the launcher's",
+        "The number of ranks.",
+        Apply(|_, v| grammar::number(v, 1, MAX_RANKS.into()).map(drop)),
+    ),
     row(
         "LOCAL_RANK",
-        "a number",
+        "0 to 16383",
         "the launcher's",
         "This process's number among the ranks of its host.",
-        Apply(launchers_number),
+        Apply(a_rank),
     ),
     row(
         "ID",
@@ -483,8 +490,9 @@ pub const FOREIGN: &[&str] = &[
 pub const FOREIGN_PREFIXES: [&str; 2] = ["NCCL_TESTS_", "RINGSMITH_TEST_"];
 
 /// Who the launcher says this process is, which [`crate::launcher`] reads.
-fn launchers_number(_: &mut Config, text: &str) -> Result<(), String> {
-    grammar::number(text, 0, u64::from(u32::MAX)).map(drop)
+/// A rank, which the launcher's part of this crate uses.
+fn a_rank(_: &mut Config, text: &str) -> Result<(), String> {
+    grammar::number(text, 0, u64::from(MAX_RANKS) - 1).map(drop)
 }
 
 fn any_path(text: &str) -> Result<(), String> {

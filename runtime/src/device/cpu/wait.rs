@@ -262,10 +262,10 @@ fn queues(connections: &Connections, peer: u32, waited: Duration) -> String {
         let _ = match link.direction {
             Direction::Out => write!(
                 text,
-                " channel {channel} out has {queued} messages queued here and {under_way} sent but not taken{moved};"
+                " channel {channel} out: messages queued here {queued}, sent but not taken {under_way}{moved};"
             ),
             Direction::In => {
-                write!(text, " channel {channel} in has {under_way} messages here unread{moved};")
+                write!(text, " channel {channel} in: messages unread here {under_way}{moved};")
             }
         };
     }
