@@ -8,6 +8,7 @@ use ringsmith_ir::types::Collective;
 use ringsmith_runtime::config::Config;
 use ringsmith_runtime::config::grammar::NameFilter;
 use ringsmith_runtime::config::table::PROTOCOLS;
+use ringsmith_runtime::shown::shown;
 
 /// What may be chosen.
 #[derive(Clone, Debug)]
@@ -18,8 +19,8 @@ pub(crate) struct Wanted {
     pub(crate) flag: Option<String>,
     /// The protocols; none means all.
     pub(crate) protocols: Option<NameFilter>,
-    /// Whether a flag gave that list, for the collective at hand.
-    pub(crate) has_protocol_flag: bool,
+    /// That list as a flag gave it, for the collective at hand.
+    pub(crate) protocol_flag: Option<String>,
     /// The fewest channels.
     pub(crate) min_channels: u32,
     /// The most channels.
@@ -34,7 +35,7 @@ impl Wanted {
             algorithms: config.algorithms.clone(),
             flag: selection.algo.clone(),
             protocols: config.protocols.clone(),
-            has_protocol_flag: selection.proto.is_some(),
+            protocol_flag: selection.proto.clone(),
             min_channels: least.unwrap_or(1),
             max_channels: most.unwrap_or(u32::MAX),
         }
@@ -43,7 +44,7 @@ impl Wanted {
     /// The list of algorithms as it was given.
     fn named(&self, filter: &NameFilter) -> String {
         match &self.flag {
-            Some(list) => format!("--algo {list}"),
+            Some(list) => format!("--algo {}", shown(list)),
             None => format!("RINGSMITH_ALGO={filter}"),
         }
     }
@@ -123,13 +124,17 @@ fn protocols(wanted: &Wanted, collective: Collective) -> Result<Filter> {
         .map(|&name| name.to_owned())
         .collect();
     if left.is_empty() {
-        if !wanted.has_protocol_flag && filter.names_others(collective.name(), &own) {
+        if wanted.protocol_flag.is_none() && filter.names_others(collective.name(), &own) {
             // As for algorithms.
             return Ok(Filter::Any);
         }
         let all = own.join(", ");
+        let given = match &wanted.protocol_flag {
+            Some(list) => format!("--proto {}", shown(list)),
+            None => format!("RINGSMITH_PROTO={filter}"),
+        };
         return Err(Failure::unusable(format_args!(
-            "{filter} leaves no protocol for {collective}; there are {all} (--proto, RINGSMITH_PROTO)"
+            "{given}: that leaves no protocol of {collective}, which has {all}"
         )));
     }
     Ok(Filter::Only(left))

@@ -78,7 +78,7 @@ pub(crate) fn wanted(selection: &Selection) -> Result<Wanted> {
         algorithms: filter("--algo", algo, algorithm_list)?,
         flag: algo.clone(),
         protocols: filter("--proto", proto, protocol_list)?,
-        has_protocol_flag: proto.is_some(),
+        protocol_flag: proto.clone(),
         min_channels: channels.unwrap_or(1),
         max_channels: channels.unwrap_or(u32::MAX),
     })

@@ -529,11 +529,20 @@ fn unknown_names(written: &[Written]) -> Vec<Warning> {
         .map(|w| Warning::Unknown {
             name: w.name.clone(),
             place: w.place.clone(),
-            suggestion: grammar::nearest(&w.name, known.iter().map(String::as_str))
+            suggestion: like(&w.name, &known)
                 .or_else(|| grammar::built_upon(&w.name, known.iter().map(String::as_str)))
                 .map(str::to_owned),
         })
         .collect()
+}
+
+/// The known name that is spelled most like this one. A prefix that they share says nothing about how alike they are.
+fn like<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+    let prefix = [OUR_PREFIX, NCCL_PREFIX].into_iter().find(|prefix| name.starts_with(prefix));
+    let Some(prefix) = prefix else { return grammar::nearest(name, known.iter().map(String::as_str)) };
+    let rest = |name: &'a String| name.strip_prefix(prefix);
+    let found = grammar::nearest(name.strip_prefix(prefix)?, known.iter().filter_map(rest))?;
+    known.iter().find(|name| name.strip_prefix(prefix) == Some(found)).map(String::as_str)
 }
 
 /// Reads a file of settings. The error says what is wrong with the whole of it.

@@ -97,6 +97,12 @@ fn unknown_names_are_warned_about() {
     ] {
         assert_eq!(said(silent), "");
     }
+    for unlike in ["RINGSMITH_FOO", "NCCL_XY"] {
+        assert!(!said(unlike).contains("did you mean"), "{}", said(unlike));
+    }
+    let file = File::new("prefix", "RINGSMTH_SLOTS=8\n");
+    let (_, warnings) = read(&[("RINGSMITH_CONF_FILE", file.path())]).expect("only a warning");
+    assert!(warnings[0].to_string().contains("did you mean RINGSMITH_SLOTS?"), "{}", warnings[0]);
     let long = "RINGSMITH_".to_owned() + &"X".repeat(100_000);
     assert!(!said(&long).contains("did you mean"));
 }

@@ -91,7 +91,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run send_recv --algo ring", &["--algo ring", "send_recv"]),
     ("run send_recv --proto ll", &["--proto ll", "send_recv", "simple"]),
     ("run all_reduce --algo ring;all_to_all_v:ring", &["--algo", "all_to_all_v", "without an algorithm"]),
-    ("run broadcast --proto ll", &["broadcast", "simple"]),
+    ("run broadcast --proto ll", &["--proto ll: that leaves no protocol of broadcast, which has simple"]),
     ("run all_reduce --proto ll", &["ll", "16384"]),
     ("run all_reduce --proto ll127", &["--proto", "ll127"]),
     ("run all_reduce --channels 0", &["--channels"]),
