@@ -377,8 +377,9 @@ fn meeting(
         Launcher::Ringsmith | Launcher::Torchrun if place.world == 1 => return on_this_host(job),
         Launcher::Ringsmith => return Err(no_meeting("without RINGSMITH_ID")),
         Launcher::Torchrun => return Err(no_meeting("without MASTER_ADDR and MASTER_PORT")),
-        Launcher::OpenMpi => variables.count("OMPI_COMM_WORLD_LOCAL_SIZE")?,
-        Launcher::Pmi => variables.count("MPI_LOCALNRANKS")?,
+        // Of all ranks, no more than there are can be on this host.
+        Launcher::OpenMpi => variables.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, place.world)?,
+        Launcher::Pmi => variables.number("MPI_LOCALNRANKS", 1, place.world)?,
         Launcher::Slurm => return slurm_meeting(variables, job, config, on_this_host, no_meeting),
     };
     if local_world.is_some_and(|local_world| local_world < place.world) {
@@ -607,6 +608,8 @@ mod tests {
                 assert_eq!(told, format!("{world}={size}: a whole number from 1 to 16384 is needed"));
             }
         }
+        let told = text(&[("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "3")]);
+        assert_eq!(told, "MPI_LOCALNRANKS=3: a whole number from 1 to 2 is needed");
         let told = text(&[("PMI_RANK", "99999999999"), ("PMI_SIZE", "2")]);
         assert_eq!(told, "PMI_RANK=99999999999: a whole number from 0 to 16383 is needed");
         let master = |port, store: &[(&'static str, &'static str)]| {

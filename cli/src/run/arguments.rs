@@ -83,7 +83,7 @@ pub(crate) struct RunArguments {
     /// How ranks of one host talk [default: shm]
     #[arg(long, allow_hyphen_values = true, value_enum)]
     pub(crate) transport: Option<Transport>,
-    /// Runs this program or schedule, once proved, in place of a planned one
+    /// Runs this program or schedule, once proved, in place of a planned one; `-` reads standard input, for local ranks
     #[arg(long, allow_negative_numbers = true, value_name = "FILE", conflicts_with_all = ["algo", "proto", "channels"])]
     pub(crate) schedule: Option<PathBuf>,
     #[command(flatten)]
